@@ -1,0 +1,221 @@
+/* ir: the graph of primitives. Immutable hash-consed nodes with one result each, explicit dtypes, symbolic sizes.
+ *
+ * A graph is traced for one set of example sizes (hints). Wherever building needs to know how sizes compare (is this axis 1? are these
+ * equal?) and the answer does not follow from the expressions, the answer for the hints is taken and a Guard is recorded; the graph serves
+ * every set of sizes for which all its guards hold. So guards are data, evaluated in C before a run. */
+#ifndef SN_IR_H
+#define SN_IR_H
+#include "base/base.h"
+
+typedef struct Graph Graph;
+typedef struct Node Node;
+typedef struct Dim Dim;
+
+/* ---- dim.c: integer expressions: sizes, index maps, offsets. Hash-consed in their graph: equal means same pointer ------------- */
+/* Canonical form: a sum of (coefficient * product of atoms) plus a constant. Atoms: symbols, index variables, floor quotients and
+ * remainders, minima and maxima. The constructors simplify with the bounds of index variables (0 <= i < extent) and symbols (>= 0). */
+typedef enum DimKind { DIM_sum, DIM_sym, DIM_idx, DIM_div, DIM_mod, DIM_min, DIM_max } DimKind;
+typedef struct DimTerm { int64_t coef; int n; Dim *const *factor; } DimTerm;      /* factors sorted by id */
+struct Dim {
+    DimKind kind;
+    int id;
+    int64_t c;                          /* sum: the constant */
+    int n; const DimTerm *term;         /* sum: n >= 0 terms; n == 0 is a constant */
+    Dim *a, *b;                         /* div mod min max: operands; idx: a is the extent */
+    int var;                            /* sym: number; idx: number of the variable */
+    uint64_t idx_mask;                  /* which index variables (var modulo 64) occur: a quick test */
+};
+static inline bool dim_is_const(const Dim *d) { return d->kind == DIM_sum && d->n == 0; }
+static inline bool dim_is(const Dim *d, int64_t c) { return dim_is_const(d) && d->c == c; }
+Dim *dim_const(Graph *g, int64_t c);
+Dim *dim_sym(Graph *g, int sym);
+Dim *dim_idx(Graph *g, int var, Dim *extent);            /* index variable 0 <= i < extent; same var and extent: same variable */
+Dim *dim_add(Graph *g, Dim *a, Dim *b);
+Dim *dim_sub(Graph *g, Dim *a, Dim *b);
+Dim *dim_mul(Graph *g, Dim *a, Dim *b);
+Dim *dim_div(Graph *g, Dim *a, Dim *b);                  /* floor; b > 0 */
+Dim *dim_mod(Graph *g, Dim *a, Dim *b);                  /* in [0, b) */
+Dim *dim_min(Graph *g, Dim *a, Dim *b);
+Dim *dim_max(Graph *g, Dim *a, Dim *b);
+Dim *dim_ceildiv(Graph *g, Dim *a, Dim *b);
+static inline Dim *dim_addc(Graph *g, Dim *a, int64_t c) { return dim_add(g, a, dim_const(g, c)); }
+static inline Dim *dim_mulc(Graph *g, Dim *a, int64_t c) { return dim_mul(g, a, dim_const(g, c)); }
+/* Substitutes index variables: var k becomes to[k] where k < n and to[k] is not NULL. */
+Dim *dim_subst(Graph *g, Dim *d, int n, Dim *const *to);
+/* Variables numbered DIM_OPERAND + j stand for the value of an index operand (gather, scatter). */
+enum { DIM_OPERAND = 1000 };
+/* Value for given symbols and variables (NULL when none may occur). Wraps on overflow are excluded by tensor_init's limits. */
+int64_t dim_eval(const Dim *d, const int64_t *syms, const int64_t *vars);
+/* Coefficient of a variable when d is linear in it: d = coef*i + rest, with i in neither. False when it is not. */
+bool dim_linear(Graph *g, Dim *d, int var, Dim **coef, Dim **rest);
+bool dim_uses(const Dim *d, int var);
+/* Proofs, for all symbols >= 1 and variables in range. False: not proved. */
+bool dim_prove_ge0(Graph *g, Dim *d);                    /* d >= 0 */
+bool dim_prove_lt(Graph *g, Dim *a, Dim *b);             /* a < b */
+void dim_print(Text *t, const Graph *g, const Dim *d);   /* names of symbols; variables as i0 i1 ... */
+
+/* Decisions: proved, or taken for the hints and recorded as a guard with the reason (a literal). */
+bool dim_decide_eq(Graph *g, Dim *a, Dim *b, const char *why);
+bool dim_decide_lt(Graph *g, Dim *a, Dim *b, const char *why);
+int64_t dim_decide_value(Graph *g, Dim *d, const char *why);     /* specialises: guard d == hint */
+int64_t dim_hint(const Graph *g, const Dim *d);          /* the value for the hints; for cost estimates only, records nothing */
+
+/* ---- graph.c: nodes ------------------------------------------------------------------------------------------------------- */
+typedef enum Op {
+#define EW(name, n, dom, fv, iv, c) OP_##name,
+#define CMP(name, n, dom, fv, iv, c) OP_##name,
+#define STRUCT(name, what) OP_##name,
+#include "ir/prim.def"
+#undef EW
+#undef CMP
+#undef STRUCT
+    OP_COUNT } Op;
+typedef struct PrimInfo { const char *name; int arity; const char *domain, *spelling; bool elementwise, compares; } PrimInfo;   /* arity -1: any */
+extern const PrimInfo prim_info[OP_COUNT];
+Op op_from_name(const char *s);         /* OP_COUNT when unknown */
+
+typedef enum FoldKind { FOLD_sum, FOLD_prod, FOLD_max, FOLD_min, FOLD_argmax, FOLD_argmin, FOLD_COUNT } FoldKind;   /* arg*: result i64 */
+extern const char *const fold_name[FOLD_COUNT];
+typedef enum Combine { COMBINE_set, COMBINE_add, COMBINE_mul, COMBINE_max, COMBINE_min, COMBINE_COUNT } Combine;
+extern const char *const combine_name[COMBINE_COUNT];
+
+/* Where an element comes from. idx has one expression for each axis of the source, over the index variables 0..rank-1 of the result
+ * (of in[1] for a scatter), each with that axis' extent. Valid when every 0 <= pred[k].e < pred[k].n. */
+typedef struct Pred { Dim *e, *n; } Pred;
+typedef struct View { int nidx; Dim *const *idx; int npred; const Pred *pred; Scalar fill; } View;
+
+typedef struct Call Call;
+typedef struct CallDef {
+    const char *name;
+    bool dynamic;                       /* the sizes of its results are known only after it ran */
+    /* in: ncall->in tensors. out: dt set; for a static call dims and data too; a dynamic one sets dims and takes data from the arena. */
+    void (*eval)(Ctx *cx, Arena *a, const Call *call, const Tensor *in, Tensor *out);
+} CallDef;
+struct Call { const CallDef *def; int nin, nout; const DType *out_dt; const void *attr; size_t attr_size; };  /* attr: plain data, hashed; or size 0: compared by address */
+
+struct Node {
+    Op op;
+    DType dt;
+    int id;                             /* position in Graph.node; operands have smaller ids */
+    int rank;
+    Dim *const *dims;
+    int nin;
+    Node *const *in;
+    int origin;                         /* index into Graph.origin: the model's operator this came from */
+    union {
+        int index;                      /* input, part */
+        int axis;                       /* iota, scan (with kind), join */
+        const Tensor *tensor;           /* const */
+        Dim *const *size;               /* dims: rank 0: one; rank 1: dims[0] of them */
+        View view;                      /* view, gather, scatter */
+        bool saturate;                  /* cast to f8 or f4 */
+        const Call *call;
+    };
+    uint8_t kind;                       /* fold and scan: FoldKind; scatter: Combine */
+    uint32_t axes;                      /* fold: mask of reduced axes of in[0] */
+    bool last;                          /* argmax, argmin: the last of equals instead of the first */
+};
+
+typedef enum SymSource { SYM_input, SYM_value } SymSource;
+typedef struct Sym { const char *name; int64_t hint; SymSource from; int input, axis; Node *node; int elem; } Sym;   /* value: element of a host-evaluable i64 node */
+typedef struct Guard { Dim *a, *b; char rel; const char *why; int origin; } Guard;     /* rel '=' '!' '<' 'g' (>=): a rel b */
+typedef struct Origin { const char *name, *op, *domain; } Origin;                      /* of a node in the model; index 0: none */
+typedef struct GraphPort { const char *name; Node *node; } GraphPort;
+
+struct Graph {
+    Ctx *cx; Arena *arena;
+    VEC(Node *) node;
+    VEC(Sym) sym;
+    VEC(Guard) guard;
+    VEC(Origin) origin;
+    VEC(GraphPort) input, output;
+    VEC(const Tensor *) hint;           /* of each input: example with data, or data NULL */
+    int cur_origin;                     /* given to nodes made now */
+    uint64_t random_count;              /* random nodes so far: each gets its own key */
+    struct GraphTables *tables;         /* hash tables of nodes and dims */
+};
+Graph *graph_new(Ctx *cx, Arena *a);
+int graph_origin(Graph *g, const char *name, const char *op, const char *domain);      /* adds one and makes it current */
+void graph_output(Graph *g, const char *name, Node *n);
+/* An input whose axis k has the size dims[k] if that is >= 0, else the symbol named sym[k] (NULL: a name is made up). Equal names are one
+ * symbol. hint gives example sizes and, for values needed while building, data (borrowed while the graph is built). */
+Node *graph_input(Graph *g, const char *name, DType dt, int rank, const int64_t *dims, const char *const *sym, const Tensor *hint);
+
+/* The raw constructor: checks nothing but ASSERTs, hash-conses, folds what is cheap. Used by build.c, expr.c, rewrite.c. */
+Node *graph_add(Graph *g, const Node *proto);
+
+/* ---- build.c: the builders. All broadcast like NumPy where they take several operands; raise INVALID on shapes that do not fit and on dtypes that
+ * differ. Axes may be negative only where said. ------------------------------------------------------------------------------------------ */
+Node *g_const(Graph *g, const Tensor *t);                /* tensor and bytes are borrowed for the graph's life */
+Node *g_scalar(Graph *g, DType dt, double v);            /* rank 0 */
+Node *g_int(Graph *g, DType dt, int64_t v);              /* rank 0 */
+Node *g_ints(Graph *g, int n, const int64_t *v);         /* i64[n] */
+Node *g_dims(Graph *g, int rank, int n, Dim *const *v);  /* i64 of rank 0 (n 1) or 1 */
+Node *g_iota(Graph *g, int rank, Dim *const *dims, int axis);
+Node *g_random(Graph *g, Node *key, int rank, Dim *const *dims);   /* u64 words; key: u64 rank 0 */
+Node *g_op(Graph *g, Op op, int n, Node *const *in);     /* any elementwise primitive or where; broadcasts */
+Node *g1(Graph *g, Op op, Node *a);
+Node *g2(Graph *g, Op op, Node *a, Node *b);
+Node *g_where(Graph *g, Node *c, Node *a, Node *b);
+Node *g_cast(Graph *g, Node *x, DType to);               /* saturating for f8 and f4 */
+Node *g_cast_sat(Graph *g, Node *x, DType to, bool saturate);
+Node *g_bitcast(Graph *g, Node *x, DType to);
+/* views */
+Node *g_view(Graph *g, Node *x, int rank, Dim *const *dims, const View *v);        /* composes with a view below */
+Node *g_reshape(Graph *g, Node *x, int rank, Dim *const *dims);                    /* raises INVALID when the counts differ */
+Node *g_transpose(Graph *g, Node *x, const int *perm);                             /* result axis k is x's axis perm[k] */
+Node *g_expand(Graph *g, Node *x, int rank, Dim *const *dims);                     /* NumPy broadcast to exactly these dims */
+Node *g_slice(Graph *g, Node *x, int axis, Dim *start, Dim *count, int64_t step);  /* elements start, start+step, ...; step any but 0 */
+Node *g_pad(Graph *g, Node *x, Dim *const *before, Dim *const *after, Scalar fill);/* sizes may be negative: crops */
+Node *g_unsqueeze(Graph *g, Node *x, int axis);                                    /* new axis of size 1 at position axis */
+Node *g_squeeze(Graph *g, Node *x, int axis);
+Node *g_flip(Graph *g, Node *x, int axis);
+Node *g_flatten(Graph *g, Node *x, int axis);                                      /* to rank 2, split before axis */
+/* loops */
+Node *g_fold(Graph *g, FoldKind kind, Node *x, uint32_t axes, bool keep);          /* keep: reduced axes stay with size 1 */
+Node *g_argfold(Graph *g, FoldKind kind, Node *x, int axis, bool keep, bool last);
+Node *g_scan(Graph *g, FoldKind kind, Node *x, int axis, bool exclusive, bool reverse);
+Node *g_join(Graph *g, int n, Node *const *x, int axis);
+/* gathers: negative indices count from the end, as in ONNX */
+Node *g_gather_axis(Graph *g, Node *x, Node *index, int axis);                     /* ONNX Gather */
+Node *g_gather(Graph *g, Node *x, int nindex, Node *const *index, int rank, Dim *const *dims, const View *v);   /* index: i64, shape dims */
+Node *g_scatter(Graph *g, Node *x, Node *updates, int nindex, Node *const *index, const View *v, Combine how);  /* index: i64, shape of updates */
+Node **g_call(Graph *g, const Call *call, Node *const *in, const int *rank, Dim *const *const *dims);           /* the parts */
+/* composites */
+Node *g_matmul(Graph *g, Node *a, Node *b);              /* NumPy matmul, accumulates in the operands' dtype (f16, bf16: float32, rounded once) */
+Node *g_softmax(Graph *g, Node *x, uint32_t axes, bool logarithm);
+Node *g_mean(Graph *g, Node *x, uint32_t axes, bool keep);
+Node *g_sigmoid(Graph *g, Node *x);
+Dim *g_count(Graph *g, const Node *x);                   /* number of elements */
+static inline uint32_t axis_bit(int axis) { return 1u << axis; }
+DType dtype_wide(DType t);                               /* f32 for f16, bf16, f8, f4; else t: where composites compute */
+
+/* ---- host.c: values needed while building: shape arithmetic, axes, scales -------------------------------------------------------- */
+/* The elements of a small integer (or bool) tensor of rank 0 or 1 as expressions, or NULL when they depend on data that only a run gives.
+ * What is not symbolic arithmetic but computable from small inputs and sizes becomes a SYM_value symbol. *n: number of elements. */
+Dim **host_dims(Graph *g, Node *x, int *n);
+/* The tensor's value now, when it depends on constants, sizes and small inputs only; guards pin what it depended on. NULL when not. */
+const Tensor *host_value(Graph *g, Node *x);
+/* Before a run: binds all symbols of g from the actual inputs; false when a guard does not hold (*why names it). syms: g->sym.n values. */
+bool host_bind(Ctx *cx, Arena *scratch, const Graph *g, const Tensor *inputs, int64_t *syms, const char **why);
+
+/* ---- eval.c: the reference interpreter: simple, slow, the definition of right ------------------------------------------------------ */
+/* Values of `outs` for the given inputs (one Tensor for each g->input) and symbols. Results in a. Never touches hints. Map nodes are evaluated on
+ * demand, element by element; folds, scans, scatters, calls and nodes used more than once are stored. Raises INVALID for an index outside its axis. */
+void eval_nodes(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const int64_t *syms, int n, Node *const *outs, Tensor *result);
+Scalar eval_ew(Op op, DType operand, int n, const Scalar *in);   /* one elementwise primitive (not cast, bitcast, where) on one element, rounded */
+uint64_t random_word(uint64_t key, uint64_t index);              /* Philox-like counter hash; the same in kernels */
+
+/* ---- irtext.c, check.c --------------------------------------------------------------------------------------------------------------- */
+void node_print(Text *t, const Graph *g, const Node *n);         /* "%7 f32[N,4] = add %3 %5   ; Add add_1" */
+void graph_print(Text *t, const Graph *g);
+void graph_dot(Text *t, const Graph *g, const int *group);       /* Graphviz; group of each node id or NULL */
+void graph_check(Ctx *cx, const Graph *g);                       /* verifier: every rule of prim.def; a failure is an ASSERT */
+
+/* ---- expr.c: the one expression language (operator tables, rules) ---------------------------------------------------------------------- */
+/* "e = exp(x - max[axis](x)); e / sum[axis](e)". Names: bindings; calls: primitives, folds with [axes mask binding], and the composites
+ * sigmoid, mean, clamp, relu, square, rsqrt, recip, sign, ge, gt, ne, where. Numbers take the dtype of the other operand. Raises FORMAT on a wrong
+ * expression (a broken table row), INVALID on shapes. */
+typedef struct Binding { const char *name; Node *node; double number; uint32_t axes; char type; } Binding;   /* type 'n' node, 'f' number, 'a' axes mask */
+Node *expr_build(Graph *g, const char *text, int n, const Binding *b);
+#endif
