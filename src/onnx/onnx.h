@@ -88,4 +88,78 @@ void tensorpb_read(Ctx *cx, Arena *a, const char *path, Tensor *out, const char 
 void tensorpb_write(Ctx *cx, const char *path, const char *name, const Tensor *t);
 void npy_read(Ctx *cx, Arena *a, const char *path, Tensor *out);
 void npy_write(Ctx *cx, const char *path, const Tensor *t);   /* bf16 and f8 are written as raw void types of their width */
+
+/* ---- import.c: its meaning as graphs of primitives -------------------------------------------------------------------------------
+ * Import is a trace for concrete arguments: it knows the sizes (as hints of symbols) and the argument tensors. A value that building needs (a target
+ * shape, the condition of an If, a repeat count) comes from host_dims / host_value. When it depends on data that only a run gives, the trace is
+ * cut: the graph built so far becomes a finished segment, the host runs it, and a new graph begins whose inputs are the values still needed. The same
+ * happens around an operator whose result's size is known only after it ran (NonZero, Loop ...): it runs between two segments.
+ * If is inlined (its condition becomes a guard), Loop and Scan are calls whose body is traced by the host for each set of argument shapes. */
+#include "ir/ir.h"
+
+typedef struct Cut {
+    Graph *g;                           /* finished: its outputs are the live values, in order */
+    const Call *call; int *call_in;     /* a call that runs on those outputs number call_in[0..nin) right after; or NULL */
+    const char *why;                    /* "Reshape needs the value of its input 'shape'" */
+} Cut;
+typedef struct TraceHost {
+    void *self;
+    /* Runs the segment (and call); out: one Tensor for each output of g, then each result of the call. The next graph's inputs are these, in order.
+     * The tensors live as long as the trace. */
+    void (*cut)(void *self, Ctx *cx, const Cut *cut, Tensor *out);
+    const CallDef *loop, *scan;         /* executed by the host: attr is a BodyCall */
+} TraceHost;
+/* A call with a body: operands are the operator's own inputs, then the captured outer values. For Loop an absent trip count or condition is replaced
+ * by INT64_MAX and true. */
+typedef struct BodyCall {
+    const OnnxModel *model; const OnnxGraph *body; const OnnxNode *node; int64_t opset;
+    int ncapture; const char *const *capture;
+    int nstate;                         /* Loop: carried values; Scan: state variables */
+    int nscan_in; const int64_t *in_axes, *in_dirs, *out_axes, *out_dirs;   /* Scan */
+} BodyCall;
+
+/* Traces a graph of the model (the main graph, or a body with the names it captures as further arguments). args: one tensor for each of
+ * g->in that is no initialiser (then the captures); data may be NULL when only sizes are known. Returns the last segment; its outputs are the
+ * graph's outputs in order. Raises UNSUPPORTED with all unknown operators at once, FORMAT, INVALID. Symbols are named by the model's own dimension names. */
+Graph *onnx_import(Ctx *cx, Arena *a, const OnnxModel *m, const OnnxGraph *g, int ncapture, const char *const *capture, const Tensor *args, const TraceHost *host);
+/* All operators of the main graph, its bodies and functions that have no meaning here, as "domain.Op(version)"; NULL when there are none. */
+const char *onnx_unknown_ops(Ctx *cx, Arena *a, const OnnxModel *m);
+
+/* ---- what an operator's function sees (ops_*.c) ------------------------------------------------------------------------------------ */
+typedef struct Import Import;
+typedef struct OpCall {
+    Import *im; Ctx *cx; Graph *g; Arena *a;
+    const OnnxNode *node;
+    int64_t opset;                      /* of the node's domain */
+    int nin, nout;
+    Node **in;                          /* NULL where absent; may be replaced by a cut: read o->in[i] again after op_value / op_sizes */
+    Node **out;                         /* to be filled; unwanted ones may stay NULL */
+} OpCall;
+/* attributes with defaults; raise FORMAT on a wrong type */
+int64_t op_int(OpCall *o, const char *name, int64_t fallback);
+double op_float(OpCall *o, const char *name, double fallback);
+const char *op_string(OpCall *o, const char *name, const char *fallback);
+const int64_t *op_ints(OpCall *o, const char *name, int *n);     /* NULL and *n = 0 when absent */
+const float *op_floats(OpCall *o, const char *name, int *n);
+const OnnxTensor *op_tensor(OpCall *o, const char *name);
+const OnnxAttr *op_attr(OpCall *o, const char *name);            /* NULL when absent; ref attributes are already resolved */
+Node *op_onnx_const(OpCall *o, const OnnxTensor *t);             /* weights are borrowed */
+/* values of inputs. Both may cut the trace (o->g and all of o->in change), never return NULL for a present input */
+const Tensor *op_value(OpCall *o, int i);                        /* NULL when input i is absent */
+Dim **op_sizes(OpCall *o, int i, int *n);                        /* an integer vector as expressions */
+int64_t *op_values_int(OpCall *o, int i, int *n);                /* an integer vector as numbers (guarded) */
+int op_axis(OpCall *o, int64_t axis, int rank);                  /* normalises a negative axis; raises INVALID */
+/* A call between two segments: returns its nout result nodes (inputs of the new graph) in o->a. Copies attr. */
+Node **op_host_call(OpCall *o, const CallDef *def, int nin, Node *const *in, int nout, const DType *dt, const void *attr, size_t attr_size);
+/* Another operator of the table on nodes: op_apply(o, "Softmax", 13, 1, in, "axis=i:-1") -> first result. For operators that are composites of others. */
+Node *op_apply(OpCall *o, const char *op, int64_t version, int nin, Node *const *in, const char *attrs);
+/* Import of a subgraph of this node in place (If branches): outputs into out. */
+void op_inline(OpCall *o, const OnnxGraph *body, Node **out);
+_Noreturn void op_unsupported(OpCall *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/* THE table of operators: onnx/ops.def. A later version is a further row; the newest `since` not above the model's opset wins. */
+typedef struct OpRow { const char *op, *domain; int since, min_in, max_in; const char *inputs, *attrs, *formula; void (*fn)(OpCall *o); } OpRow;
+extern const OpRow op_table[];
+extern const int op_table_n;
+const OpRow *op_find(const char *domain, const char *op, int64_t opset);
 #endif
