@@ -1,0 +1,81 @@
+/* rt: devices. Builds kernel texts, owns memory, launches and times. Knows no IR: it gets source text, sizes and launch lists.
+ * Functions return a Status (0 is OK) and fill an RtError; they never raise, so that handles can be released on one tail. */
+#ifndef SN_RT_H
+#define SN_RT_H
+#include "base/base.h"
+
+typedef struct RtError { Status code; char text[1024]; } RtError;
+
+/* ---- a kernel's calling convention (CPU) -----------------------------------------------------------------------------------------
+ * void NAME(void *const *buf, const int64_t *arg, void *scratch, int64_t lo, int64_t hi, int64_t *err)
+ *   buf      the buffers, in the order of the kernel's parameter list;    arg: sizes and strides
+ *   scratch  private to the calling thread, 64-byte aligned, at least Launch.scratch bytes
+ *   lo, hi   the half-open part of the parallel index [0, total) to compute
+ *   err      4 words; on a data error (index outside its axis) the kernel stores {1, site, value, limit} and goes on safely */
+typedef void (*KernelFn)(void *const *buf, const int64_t *arg, void *scratch, int64_t lo, int64_t hi, int64_t *err);
+
+typedef struct KernelText { const char *name, *text; uint64_t key; double cost; } KernelText;  /* one function; key: hash of text (0: computed); cost: relative compile effort */
+typedef struct Kernel Kernel;           /* a built kernel; owned by its device's cache until device close */
+
+typedef struct Launch {
+    const Kernel *kernel;
+    void (*host)(void *arg, RtError *e); void *host_arg;   /* instead of a kernel: a function on the caller's thread */
+    void **buf; const int64_t *arg;
+    int64_t total;                      /* parallel index range; 0: nothing to do */
+    int64_t grain;                      /* least part worth a hand-over to another thread; >= total: run on the caller's thread */
+    size_t scratch;
+    int id;                             /* reported back in errors */
+} Launch;
+
+typedef struct BuildStats { int asked, unique, from_memory, from_disk, compiled, processes; double seconds; } BuildStats;
+
+/* ---- struct Device: one for each target; dev_cpu.c. All fields are needed unless marked (optional) ---------------------------------- */
+typedef struct Device Device;
+typedef struct DeviceApi {
+    const char *name;
+    Status (*open)(Device **out, const Options *opt, RtError *e);
+    void (*close)(Device *d);
+    const char *(*describe)(Device *d);                     /* "AMD EPYC, 2 threads, avx512, cc 12.2.0" */
+    Status (*alloc)(Device *d, size_t n, void **out, RtError *e);        /* at least 64-byte aligned; refuses more than the memory there is, with the figure */
+    void (*release)(Device *d, void *p);
+    Status (*write)(Device *d, void *dst, const void *src, size_t n, RtError *e);
+    Status (*read)(Device *d, void *dst, const void *src, size_t n, RtError *e);
+    /* Builds (or finds in memory or on disk) kernels; `prelude` precedes each translation unit. out: one for each text. Thread-safe. */
+    Status (*build)(Device *d, const char *prelude, int n, const KernelText *k, const Kernel **out, BuildStats *stats, volatile int *cancel, RtError *e);
+    /* Runs the list in order; returns when all is done. seconds: NULL or one device time for each launch. threads: at most so many. Thread-safe:
+     * when the pool is busy with another caller's list, this one runs on its own thread. */
+    Status (*run)(Device *d, int n, const Launch *list, int threads, double *seconds, RtError *e);
+} DeviceApi;
+extern const DeviceApi dev_cpu;
+
+/* ---- pool.c: threads for the CPU device ---------------------------------------------------------------------------------------------
+ * Workers spin briefly while a list runs, then sleep; none spins when idle. Chunks are taken from an atomic counter; the caller takes part and never
+ * waits for a chunk that nobody took. After fork() the child makes its threads anew. Falls back to the caller's thread when threads cannot be made. */
+typedef struct Pool Pool;
+Pool *pool_new(int threads);            /* total including the caller; NULL when out of memory */
+void pool_free(Pool *p);
+/* Calls fn(arg, lo, hi, slot) over [0, total) in parts of about `grain` or more; slot < threads is unique among concurrent calls. */
+void pool_run(Pool *p, int threads, int64_t total, int64_t grain, void (*fn)(void *arg, int64_t lo, int64_t hi, int slot), void *arg);
+bool pool_enter(Pool *p);               /* try to own the pool for a list of launches (keeps workers awake); false: busy, run serially */
+void pool_leave(Pool *p);
+
+/* ---- build.c: C compiler and the cache of compiled kernels ------------------------------------------------------------------------------
+ * One translation unit for each processor, balanced by cost; kernels already in memory or on disk are not compiled. Cache folder:
+ *   <key of unit>.so              the shared object, written under a temporary name and renamed
+ *   k-<key of kernel>             a symbolic link to the unit that holds it, made after it
+ * The key is a hash of text, prelude, compiler identity and flags, processor features and sinter's version, so that it may be shared by many
+ * processes and survives a kill at any moment. A missing, read-only or full folder only means that nothing is remembered (a private temporary folder
+ * serves instead). The least recently used units are removed when the folder grows past Options.cache_mb. */
+typedef struct Builder Builder;
+Status builder_open(Builder **out, const Options *opt, RtError *e);
+void builder_close(Builder *b);
+const char *builder_isa(Builder *b);    /* "avx512" "avx2" "sse2" "neon" "plain": what the prelude and kernels are to be printed for */
+const char *builder_compiler(Builder *b, RtError *e);      /* "cc (Debian 12.2.0-14) 12.2.0"; NULL when there is none (COMPILE, with what to install) */
+const char *builder_command(Builder *b);                   /* the compiler line, for readers of generated source */
+Status builder_build(Builder *b, const char *prelude, int n, const KernelText *k, KernelFn *out, BuildStats *stats, volatile int *cancel, RtError *e);
+
+/* ---- count.c: hardware counters ------------------------------------------------------------------------------------------------------------- */
+/* Bytes read from and written to memory (last-level cache misses times the line size) by this thread's process while fn ran; -1 and a reason when the machine has no counters. */
+int64_t count_bytes(void (*fn)(void *arg), void *arg, char *why, size_t nwhy);
+int64_t peak_memory(void);              /* VmHWM of the process in bytes */
+#endif
