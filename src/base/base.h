@@ -42,6 +42,7 @@ typedef struct Ctx {
     Status code;
     char text[2048];                    /* the message of the last failure */
     volatile int *cancel;               /* set to non-zero from outside to stop; may be NULL */
+    int allocs;                         /* arena allocations so far: opt.fail names the one that fails, from 1 */
 } Ctx;
 
 void ctx_init(Ctx *cx);                 /* options from the environment */
