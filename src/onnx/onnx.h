@@ -158,8 +158,18 @@ void op_inline(OpCall *o, const OnnxGraph *body, Node **out);
 _Noreturn void op_unsupported(OpCall *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* THE table of operators: onnx/ops.def. A later version is a further row; the newest `since` not above the model's opset wins. */
-typedef struct OpRow { const char *op, *domain; int since, min_in, max_in; const char *inputs, *attrs, *formula; void (*fn)(OpCall *o); } OpRow;
+typedef struct OpRow { const char *op, *domain; int since, min_in, max_in; const char *inputs, *attrs, *formula; void (*fn)(OpCall *o); } OpRow;   /* fn NULL: a formula */
 extern const OpRow op_table[];
 extern const int op_table_n;
 const OpRow *op_find(const char *domain, const char *op, int64_t opset);
+/* The functions of the table's rows. */
+#define EXPR(op, since, inputs, attrs, formula)
+#define FUNC(op, since, lo, hi, fn) void fn(OpCall *o);
+#define MSFT_EXPR(op, since, inputs, attrs, formula)
+#define MSFT_FUNC(op, since, lo, hi, fn) void fn(OpCall *o);
+#include "onnx/ops.def"
+#undef EXPR
+#undef FUNC
+#undef MSFT_EXPR
+#undef MSFT_FUNC
 #endif
