@@ -1,9 +1,9 @@
-/* onnx: an ONNX file as it stands (pb.c, parse.c, external.c), and its meaning as a graph of primitives (import.c, ops.def). */
+/* onnx: an ONNX file as it stands (load.c, onnxtext.c, tensorproto.c, external.c, pb.c), and its meaning as a graph of primitives (import.c, ops.def). */
 #ifndef SN_ONNX_H
 #define SN_ONNX_H
 #include "base/base.h"
 
-/* ---- the file as it stands: filled by pb.c (binary) or onnxtext.c (text syntax); all strings 0-terminated, in the model's arena -- */
+/* ---- the file as it stands: filled by load.c (binary) or onnxtext.c (text syntax); all strings 0-terminated, in the model's arena -- */
 typedef struct OnnxTensor {
     const char *name;                   /* "" when it has none */
     DType dt;                           /* DT_none: a dtype without meaning here (string, complex); onnx_dt says which */
@@ -16,6 +16,15 @@ typedef struct OnnxTensor {
     const char **strings;               /* for string tensors, else NULL */
 } OnnxTensor;
 
+typedef struct OnnxDim { int64_t value; const char *sym; } OnnxDim;  /* value >= 0; or value -1 and sym a name, or NULL when unknown */
+typedef struct OnnxValue {
+    const char *name;
+    char kind;                          /* 't' tensor, 's' sequence, 'o' optional, 'p' sparse, 'm' map, 'x' opaque, 0 none given */
+    DType dt; int onnx_dt;              /* dt is DT_none unless kind is 't' or 'p'; onnx_dt, rank and dims then are those of the tensor within */
+    int rank;                           /* -1 unknown */
+    const OnnxDim *dims;
+} OnnxValue;
+
 typedef struct OnnxGraph OnnxGraph;
 typedef enum OnnxAttrType { ATTR_none, ATTR_float = 1, ATTR_int, ATTR_string, ATTR_tensor, ATTR_graph, ATTR_floats, ATTR_ints, ATTR_strings,
     ATTR_tensors, ATTR_graphs, ATTR_sparse, ATTR_sparses, ATTR_type, ATTR_types } OnnxAttrType;
@@ -27,7 +36,8 @@ typedef struct OnnxAttr {
     int n;                              /* of floats, ints, strings, tensors or graphs */
     const float *floats; const int64_t *ints; const char **strings;
     const OnnxTensor **tensors; OnnxGraph **graphs;
-    const OnnxTensor *sparse_values, *sparse_indices; const int64_t *sparse_dims; int sparse_rank;   /* ATTR_sparse */
+    const OnnxTensor *sparse_values, *sparse_indices; const int64_t *sparse_dims; int sparse_rank;   /* ATTR_sparse; t is it made dense */
+    const OnnxValue *tp;                /* ATTR_type */
 } OnnxAttr;
 
 typedef struct OnnxNode {
@@ -36,15 +46,6 @@ typedef struct OnnxNode {
     const char **in, **out;             /* "" for an absent optional one */
     const OnnxAttr *attr;
 } OnnxNode;
-
-typedef struct OnnxDim { int64_t value; const char *sym; } OnnxDim;  /* value >= 0; or value -1 and sym a name, or NULL when unknown */
-typedef struct OnnxValue {
-    const char *name;
-    char kind;                          /* 't' tensor, 's' sequence, 'o' optional, 'p' sparse, 0 none given */
-    DType dt; int onnx_dt;
-    int rank;                           /* -1 unknown */
-    const OnnxDim *dims;
-} OnnxValue;
 
 struct OnnxGraph {
     const char *name;
@@ -83,10 +84,83 @@ OnnxModel *onnx_new(Ctx *cx);
 void onnx_load(Ctx *cx, OnnxModel *m, const char *path, const void *bytes, size_t n);
 void onnx_close(OnnxModel *m);
 
+/* ---- tensorfile.c ------------------------------------------------------------------------------------------------ */
 /* A TensorProto (.pb of the backend tests; SequenceProto and OptionalProto raise UNSUPPORTED) and NumPy .npy files (versions 1-3). */
 void tensorpb_read(Ctx *cx, Arena *a, const char *path, Tensor *out, const char **name);
 void tensorpb_write(Ctx *cx, const char *path, const char *name, const Tensor *t);
 void npy_read(Ctx *cx, Arena *a, const char *path, Tensor *out);
+void npy_write(Ctx *cx, const char *path, const Tensor *t);   /* bf16, f8 and types below 8 bits are written as raw void
+                                                               * types of their width; a comment in the header then names the dtype */
+
+/* ---- what the readers share: pb.c, the protobuf wire format ------------------------------------------------------- */
+/* A message is a list of pieces: more than one when a field that is not repeated occurs several times, which means: merge. */
+typedef struct PbSpan { const uint8_t *at, *end; struct PbSpan *next, *last; } PbSpan;   /* at NULL: absent; last counts in the first piece */
+#define PB_FIELDS 32                    /* field numbers in use are below it */
+typedef enum PbMessage {
+#define MESSAGE(m, text) PB_##m,
+#define FIELD(m, name, number, kind)
+#include "onnx/proto.def"
+#undef MESSAGE
+#undef FIELD
+    PB_MESSAGES } PbMessage;
+enum {
+#define MESSAGE(m, text)
+#define FIELD(m, name, number, kind) PB_##m##_##name = number,
+#include "onnx/proto.def"
+#undef MESSAGE
+#undef FIELD
+    PB_field_end };
+typedef struct Pb {
+    Ctx *cx;
+    const uint8_t *base, *at, *end;     /* base: of the file, for offsets in messages */
+    const PbSpan *span;
+    PbMessage message;
+    const uint8_t *tag_at;
+    int number, wire;                   /* of the field that pb_next found */
+    uint64_t v;                         /* its varint or fixed bits */
+    PbSpan bytes;                       /* or its bytes */
+} Pb;
+void pb_open(Pb *p, Ctx *cx, const uint8_t *base, PbMessage m, const PbSpan *msg);
+bool pb_next(Pb *p);                    /* to the next field that proto.def knows, its wire type checked; false at the end */
+/* Occurrences of each field. Counts are of occurrences, not of packed elements. */
+void pb_count(Ctx *cx, const uint8_t *base, PbMessage m, const PbSpan *msg, int n[PB_FIELDS]);
+_Noreturn void pb_fail(const Pb *p, Status code, const char *fmt, ...) PRINTF_LIKE(3, 4);   /* names byte, message and field */
+const char *pb_str(const Pb *p, Arena *a);               /* the field's bytes as a string; refuses a zero byte */
+void pb_merge(const Pb *p, Arena *a, PbSpan *msg);       /* appends the field's bytes to a message */
+size_t pb_elems(const Pb *p);           /* elements of a repeated number, 1 when not packed */
+void pb_ints(const Pb *p, int64_t *out);                 /* all pb_elems of them */
+static inline float pb_f32(uint64_t bits) { union { uint32_t u; float f; } x; x.u = (uint32_t)bits; return x.f; }
+
+/* One loading of a file. */
+typedef struct OnnxReader {
+    Ctx *cx; Arena *arena;
+    OnnxModel *model;                   /* NULL for a tensor file: external data is refused then */
+    const uint8_t *base;
+    int depth;                          /* of subgraphs or types */
+    uint64_t dense_left;                /* bytes that sparse tensors may still grow by, so that memory follows the file's size */
+    MapStr *located; int cap_external;  /* external files by location */
+    const char *roots[2];               /* folders, links resolved, in which external data may lie */
+} OnnxReader;
+#define ONNX_DEPTH 64
+void onnx_reader_init(OnnxReader *r, Ctx *cx, Arena *a, OnnxModel *m, const void *base, size_t n);
+void onnx_text_load(OnnxReader *r, const char *text, size_t n);                      /* onnxtext.c */
+const char *onnx_domain(const char *domain);             /* "ai.onnx" is "" */
+const char *onnx_dtype_name(int onnx_dt);                /* the word of ONNX's text syntax; NULL when there is none */
+
+/* tensorproto.c */
+void onnx_tensor_read(OnnxReader *r, const PbSpan *msg, OnnxTensor *t);
+/* Product of the dims and size in a file; -1 when one is negative or the product of those that are not 0 is out of range. */
+int64_t onnx_count(int rank, const int64_t *dims);
+int64_t onnx_packed_bytes(DType dt, int64_t count);
+void onnx_unpack(DType dt, const uint8_t *src, int64_t count, uint8_t *dst);         /* below 8 bits: one byte for each element */
+void onnx_pack(DType dt, const uint8_t *src, int64_t count, uint8_t *dst);
+/* Bytes as a file holds them become the tensor's data: as they are, or unpacked, or (bool) made 0 and 1. */
+const void *onnx_stored(OnnxReader *r, DType dt, const uint8_t *src, int64_t count);
+/* Fills `dense`; NULL, or what is wrong with the indices. */
+const char *onnx_sparse_dense(OnnxReader *r, const OnnxTensor *values, const OnnxTensor *indices, int rank, const int64_t *dims, OnnxTensor *dense);
+
+/* external.c: offset and length are as the file spells them, NULL when absent. Returns `want` bytes. */
+const uint8_t *onnx_external(OnnxReader *r, const char *tensor, const char *location, const char *offset, const char *length, uint64_t want);
 void npy_write(Ctx *cx, const char *path, const Tensor *t);   /* bf16 and f8 are written as raw void types of their width */
 
 /* ---- import.c: its meaning as graphs of primitives -------------------------------------------------------------------------------
