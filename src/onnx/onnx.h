@@ -161,7 +161,6 @@ const char *onnx_sparse_dense(OnnxReader *r, const OnnxTensor *values, const Onn
 
 /* external.c: offset and length are as the file spells them, NULL when absent. Returns `want` bytes. */
 const uint8_t *onnx_external(OnnxReader *r, const char *tensor, const char *location, const char *offset, const char *length, uint64_t want);
-void npy_write(Ctx *cx, const char *path, const Tensor *t);   /* bf16 and f8 are written as raw void types of their width */
 
 /* ---- import.c: its meaning as graphs of primitives -------------------------------------------------------------------------------
  * Import is a trace for concrete arguments: it knows the sizes (as hints of symbols) and the argument tensors. A value that building needs (a target
