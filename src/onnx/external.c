@@ -77,18 +77,12 @@ static const File *external_file(OnnxReader *r, const char *tensor, const char *
     }
     if (real && !path_within(real, r->roots[0]) && !path_within(real, r->roots[1]))
         fail(r->cx, E_FORMAT, "tensor '%s': its external data '%s' is a link to '%s', outside the folder of the model", tensor, path, real);
-    File f;
-    Status st = file_map(real ? real : path, &f, why, sizeof why);
+    if (m->nexternal == r->cap_external)
+        vec_grow(r->arena, (void **)&m->external, m->nexternal, &r->cap_external, sizeof *m->external);
+    Status st = file_map(real ? real : path, &m->external[m->nexternal], why, sizeof why);
     if (st != E_OK)
         fail(r->cx, st, "tensor '%s': its external data '%s': %s", tensor, path, why);
-    if (m->nexternal == r->cap_external) {
-        file_unmap(&f);                 /* growing may fail, and nothing would own the mapping then */
-        vec_grow(r->arena, (void **)&m->external, m->nexternal, &r->cap_external, sizeof *m->external);
-        st = file_map(real ? real : path, &f, why, sizeof why);
-        if (st != E_OK)
-            fail(r->cx, st, "tensor '%s': its external data '%s': %s", tensor, path, why);
-    }
-    m->external[m->nexternal++] = f;
+    m->nexternal++;
     *slot = (void *)(uintptr_t)m->nexternal;
     return &m->external[m->nexternal - 1];
 }

@@ -101,7 +101,7 @@ static bool put_int(DType dt, int64_t v, uint8_t *dst)
     }
     if (dt != DT_i64 && dt != DT_u64) {
         /* int32 comes sign-extended to 64 bits or as 32 bits: both are meant. Narrow types may be given as their bit pattern. */
-        if (dt == DT_i32)
+        if (dt != DT_u32)
             v = (int32_t)(uint32_t)(uint64_t)v;
         int bits = (int)n * 8;
         if (v >= (int64_t)1 << bits || v < -((int64_t)1 << (bits - 1)))

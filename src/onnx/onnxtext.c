@@ -1,0 +1,2 @@
+#include "onnx/onnx.h"
+void onnx_text_load(OnnxReader *r, const char *text, size_t n) { (void)text; (void)n; fail(r->cx, E_UNSUPPORTED, "x"); }
