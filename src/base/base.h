@@ -142,6 +142,7 @@ typedef struct Tensor {
 void tensor_init(Ctx *cx, Tensor *t, DType dt, int rank, const int64_t *dims);
 int64_t tensor_count(const Tensor *t);
 size_t tensor_bytes(const Tensor *t);
+void *tensor_at(const Tensor *t, int64_t j);             /* address of element j in row-major order, whatever the strides */
 bool tensor_dense(const Tensor *t);     /* row-major without gaps */
 Tensor *tensor_new(Arena *a, Ctx *cx, DType dt, int rank, const int64_t *dims);   /* data in the arena, zeroed */
 char *shape_str(Arena *a, int rank, const int64_t *dims);                         /* "[2,3]" */
@@ -154,7 +155,6 @@ void file_unmap(File *f);
 Status file_write(const char *path, const void *data, size_t n, char *why, size_t nwhy);
 char *path_join(Arena *a, const char *dir, const char *name);
 char *path_dir(Arena *a, const char *path);              /* "." when there is none */
-char *path_real(Arena *a, const char *path);             /* absolute, links resolved; NULL when there is no such file */
 double time_now(void);                  /* seconds, monotonic */
 int cpu_count(void);                    /* by affinity mask and cgroup limit, at least 1 */
 int64_t memory_total(void);             /* bytes; by cgroup limit where there is one */

@@ -52,6 +52,16 @@ int64_t tensor_count(const Tensor *t)
 
 size_t tensor_bytes(const Tensor *t) { return (size_t)tensor_count(t) * dtype_size(t->dt); }
 
+void *tensor_at(const Tensor *t, int64_t j)
+{
+    int64_t offset = 0;
+    for (int i = t->rank - 1; i >= 0; i--) {
+        offset += j % t->dims[i] * t->strides[i];
+        j /= t->dims[i];
+    }
+    return (char *)t->data + (ptrdiff_t)dtype_size(t->dt) * (ptrdiff_t)offset;
+}
+
 bool tensor_dense(const Tensor *t)
 {
     if (tensor_count(t) == 0)

@@ -52,6 +52,10 @@ bool dim_uses(const Dim *d, int var);
 /* Proofs, for all symbols >= 1 and variables in range. False: not proved. */
 bool dim_prove_ge0(Graph *g, Dim *d);                    /* d >= 0 */
 bool dim_prove_lt(Graph *g, Dim *a, Dim *b);             /* a < b */
+/* NumPy broadcasting of one size with another (NULL: they do not fit), and of shapes: the result's rank; raises INVALID. out may be a. */
+Dim *dim_broadcast(Graph *g, Dim *a, Dim *b);            /* view.c */
+int dims_broadcast(Graph *g, int ra, Dim *const *a, int rb, Dim *const *b, Dim **out);   /* view.c */
+char *dims_str(const Graph *g, int rank, Dim *const *dims);      /* view.c: "[N,4]", in the graph's arena */
 void dim_print(Text *t, const Graph *g, const Dim *d);   /* names of symbols; variables as i0 i1 ... */
 
 /* Decisions: proved, or taken for the hints and recorded as a guard with the reason (a literal). */
@@ -171,13 +175,16 @@ Node *g_unsqueeze(Graph *g, Node *x, int axis);                                 
 Node *g_squeeze(Graph *g, Node *x, int axis);
 Node *g_flip(Graph *g, Node *x, int axis);
 Node *g_flatten(Graph *g, Node *x, int axis);                                      /* to rank 2, split before axis */
-/* loops */
+/* loops. Sums, products and scans of narrow dtypes keep the dtype: floats accumulate in float32 and are rounded once, integers wrap. Over no
+ * elements a fold is its identity: 0, 1, the lowest (-inf), the highest. Over no axes it is x. max and min take bool too (any, all). */
 Node *g_fold(Graph *g, FoldKind kind, Node *x, uint32_t axes, bool keep);          /* keep: reduced axes stay with size 1 */
 Node *g_argfold(Graph *g, FoldKind kind, Node *x, int axis, bool keep, bool last);
 Node *g_scan(Graph *g, FoldKind kind, Node *x, int axis, bool exclusive, bool reverse);
 Node *g_join(Graph *g, int n, Node *const *x, int axis);
-/* gathers: negative indices count from the end, as in ONNX */
+/* gathers. g_gather_axis counts negative indices from the end, as in ONNX, and is a view when the indices are known and regular. g_gather and
+ * g_scatter take each index operand as it is (an index expression uses it as dim_idx(g, DIM_OPERAND + j, axis size)): use g_wrap_index first. */
 Node *g_gather_axis(Graph *g, Node *x, Node *index, int axis);                     /* ONNX Gather */
+Node *g_wrap_index(Graph *g, Node *index, Dim *n);                                 /* as i64; negative ones plus n */
 Node *g_gather(Graph *g, Node *x, int nindex, Node *const *index, int rank, Dim *const *dims, const View *v);   /* index: i64, shape dims */
 Node *g_scatter(Graph *g, Node *x, Node *updates, int nindex, Node *const *index, const View *v, Combine how);  /* index: i64, shape of updates */
 Node **g_call(Graph *g, const Call *call, Node *const *in, const int *rank, Dim *const *const *dims);           /* the parts */
