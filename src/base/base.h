@@ -155,6 +155,7 @@ void file_unmap(File *f);
 Status file_write(const char *path, const void *data, size_t n, char *why, size_t nwhy);
 char *path_join(Arena *a, const char *dir, const char *name);
 char *path_dir(Arena *a, const char *path);              /* "." when there is none */
+char *path_real(Arena *a, const char *path);             /* absolute, links resolved; NULL when there is no such file */
 double time_now(void);                  /* seconds, monotonic */
 int cpu_count(void);                    /* by affinity mask and cgroup limit, at least 1 */
 int64_t memory_total(void);             /* bytes; by cgroup limit where there is one */

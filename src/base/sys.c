@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,6 +126,12 @@ char *path_dir(Arena *a, const char *path)
     char *dir = arena_alloc(a, n + 1);
     memcpy(dir, path, n);
     return dir;
+}
+
+char *path_real(Arena *a, const char *path)
+{
+    char real[PATH_MAX];
+    return realpath(path, real) ? arena_str(a, real) : NULL;
 }
 
 double time_now(void)
