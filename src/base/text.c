@@ -16,7 +16,7 @@ static void text_room(Text *t, size_t more)
     while (cap - t->n <= more)
         cap = size_mul(t->arena, cap, 2);
     char *grown = arena_alloc(t->arena, cap);
-    if (t->n)
+    if (t->at)
         memcpy(grown, t->at, t->n);
     t->at = grown;
     t->cap = cap;
@@ -87,7 +87,7 @@ void text_float(Text *t, double v, bool is_f32)
         text_add(t, "%d.0%s", (int)v, suffix);
         return;
     }
-    char digits[24];
+    char digits[24] = "0";
     int e, n = shortest_digits(v, is_f32, digits, &e);
     if (e >= -5 && e < 16) {            /* plain: 0.00123, 1234.5, 123000.0 */
         if (e < 0)
