@@ -4,7 +4,12 @@
 #define SN_RT_H
 #include "base/base.h"
 
-typedef struct RtError { Status code; char text[1024]; } RtError;
+typedef struct RtError {
+    Status code; char text[1024];
+    int launch;                         /* of a data error: Launch.id; else -1 */
+    int64_t site, value, limit;         /* of a data error: the words that the kernel stored */
+} RtError;
+Status rt_fail(RtError *e, Status code, const char *fmt, ...) PRINTF_LIKE(3, 4);    /* fills e (may be NULL), returns code; proc.c */
 
 /* ---- a kernel's calling convention (CPU) -----------------------------------------------------------------------------------------
  * void NAME(void *const *buf, const int64_t *arg, void *scratch, int64_t lo, int64_t hi, int64_t *err)
@@ -59,13 +64,40 @@ void pool_run(Pool *p, int threads, int64_t total, int64_t grain, void (*fn)(voi
 bool pool_enter(Pool *p);               /* try to own the pool for a list of launches (keeps workers awake); false: busy, run serially */
 void pool_leave(Pool *p);
 
-/* ---- build.c: C compiler and the cache of compiled kernels ------------------------------------------------------------------------------
- * One translation unit for each processor, balanced by cost; kernels already in memory or on disk are not compiled. Cache folder:
- *   <key of unit>.so              the shared object, written under a temporary name and renamed
+/* ---- proc.c: compiler processes -----------------------------------------------------------------------------------------------------------
+ * Started without a shell, in a process group of their own, messages in English, stdin empty. */
+typedef struct Proc {
+    const char *const *argv;            /* NULL-terminated; argv[0] is a path */
+    char out[8192];                     /* beginning of stdout and stderr, 0-terminated */
+    int status;                         /* exit status; 128 + signal; -1: not started or stopped */
+    int pid, fd; size_t nout; double start;      /* of proc_run */
+} Proc;
+/* Runs them, `jobs` at once. When one fails, when *cancel is set, or when one takes longer than `limit` seconds, all are killed and waited for.
+ * tmp: folder for their temporary files, or NULL. Returns COMPILE (see status), CANCELLED, TIMEOUT, NOMEM. */
+Status proc_run(Proc *p, int n, int jobs, double limit, const char *tmp, volatile int *cancel, RtError *e);
+
+/* ---- cache.c: the folder of compiled kernels --------------------------------------------------------------------------------------------
+ *   <key of unit>.so              the shared object, written under a temporary name and renamed; a trailer holds its size and hash
  *   k-<key of kernel>             a symbolic link to the unit that holds it, made after it
- * The key is a hash of text, prelude, compiler identity and flags, processor features and sinter's version, so that it may be shared by many
- * processes and survives a kill at any moment. A missing, read-only or full folder only means that nothing is remembered (a private temporary folder
- * serves instead). The least recently used units are removed when the folder grows past Options.cache_mb. */
+ *   cc-<key of compiler file>     first line of `cc --version`, so that a warm start runs no compiler
+ *   tmp-<pid>-<n>/                work of a build; what a killed process left is removed after an hour
+ * Shared by many processes without locks, survives a kill at any moment. A missing, read-only or full folder only means that nothing is remembered. */
+#define CACHE_PATH 4096
+typedef struct Cache { char dir[CACHE_PATH - 256]; bool on; int64_t limit; } Cache;
+void cache_open(Cache *c, const Options *opt);           /* makes the folder; on: it can be read */
+bool cache_unit(const Cache *c, uint64_t kernel, uint64_t *unit);            /* the unit that holds a kernel */
+bool cache_check(const Cache *c, uint64_t unit, char path[CACHE_PATH]);      /* is the unit there and whole? A broken one is removed */
+bool cache_store(const Cache *c, const char *so, uint64_t unit);              /* moves a finished shared object into the folder */
+bool cache_link(const Cache *c, const char *work, uint64_t kernel, uint64_t unit);
+void cache_trim(const Cache *c);        /* removes the least recently used units past the limit, and stale work */
+/* A new folder for work: in the cache, or private when that cannot be or `apart` is asked. false: no folder can be written (why is filled). */
+bool work_make(const Cache *c, bool apart, char path[CACHE_PATH], char *why, size_t nwhy);
+void work_remove(const char *path);     /* with its files */
+
+/* ---- build.c: kernel texts to functions ---------------------------------------------------------------------------------------------------
+ * One translation unit for each processor, balanced by cost; kernels already in memory or on disk are not compiled. The key of a kernel is a hash
+ * of text, prelude, compiler identity and flags (which name the processor's features), version and KERNEL_ABI. */
+#define KERNEL_ABI "1"                  /* raise when the meaning of KernelFn changes */
 typedef struct Builder Builder;
 Status builder_open(Builder **out, const Options *opt, RtError *e);
 void builder_close(Builder *b);

@@ -1,0 +1,327 @@
+/* The CPU as a device: memory, kernels through the builder, launch lists through the pool.
+ *
+ * A lane is what a list needs besides its buffers: scratch and error words for each slot. A list that owns the pool uses all slots of its lane; one
+ * that runs beside it, on its caller's thread, uses slot 0 of another lane. Lanes are kept, so that a warm run allocates nothing. */
+#include "rt/rt.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define ALIGN 64
+#define HUGE_PAGE ((size_t)2 << 20)
+#define BIG_BLOCK HUGE_PAGE             /* from this size on a block is mapped on its own, on huge pages */
+
+typedef struct Slot {
+    void *scratch; size_t room;
+    int64_t err[4];                     /* the kernel writes here */
+    int64_t bad[4], bad_lo;             /* the error of the lowest part so far; bad[0] 0: none */
+    char pad[ALIGN];                    /* two threads' slots share no cache line */
+} Slot;
+
+typedef struct Lane { struct Lane *next; int slots; Slot slot[]; } Lane;
+
+struct Device {
+    Builder *builder;
+    Pool *pool;
+    int threads;
+    pthread_mutex_t lock;               /* over lanes and about */
+    Lane *free_lanes;
+    char about[512];
+};
+
+/* A kernel's handle is its entry point: nothing to keep, nothing to free. */
+static const Kernel *kernel_of(KernelFn fn) { return (const Kernel *)(uintptr_t)fn; }
+static KernelFn kernel_fn(const Kernel *k) { return (KernelFn)(uintptr_t)k; }
+
+/* ---- open, close, describe ---- */
+
+static void cpu_close(Device *d)
+{
+    if (!d)
+        return;
+    while (d->free_lanes) {
+        Lane *l = d->free_lanes;
+        d->free_lanes = l->next;
+        for (int i = 0; i < l->slots; i++)
+            block_free(l->slot[i].scratch);
+        block_free(l);
+    }
+    pool_free(d->pool);
+    builder_close(d->builder);
+    pthread_mutex_destroy(&d->lock);
+    block_free(d);
+}
+
+static Status cpu_open(Device **out, const Options *opt, RtError *e)
+{
+    *out = NULL;
+    Device *d = block_alloc(sizeof *d);
+    if (!d)
+        return rt_fail(e, E_NOMEM, "no memory for a device");
+    memset(d, 0, sizeof *d);
+    if (pthread_mutex_init(&d->lock, NULL)) {
+        block_free(d);
+        return rt_fail(e, E_NOMEM, "no memory for a lock");
+    }
+    Status st = builder_open(&d->builder, opt, e);
+    d->threads = opt->threads > 0 ? opt->threads : cpu_count();
+    if (!st && !(d->pool = pool_new(d->threads)))
+        st = rt_fail(e, E_NOMEM, "no memory for %d threads", d->threads);
+    if (st)
+        cpu_close(d);
+    else
+        *out = d;
+    return st;
+}
+
+static void processor_name(char *name, size_t n)
+{
+    char line[512];
+    snprintf(name, n, "unknown processor");
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    if (!f)
+        return;
+    while (fgets(line, sizeof line, f)) {
+        char *s = strchr(line, ':');
+        if (strncmp(line, "model name", 10) || !s)
+            continue;
+        s += strspn(s, ": \t");
+        s[strcspn(s, "\n")] = 0;
+        snprintf(name, n, "%.*s", (int)n - 1, s);
+        break;
+    }
+    fclose(f);
+}
+
+static const char *cpu_describe(Device *d)
+{
+    char name[128];
+    const char *cc = builder_compiler(d->builder, NULL);
+    pthread_mutex_lock(&d->lock);
+    if (!d->about[0]) {
+        processor_name(name, sizeof name);
+        snprintf(d->about, sizeof d->about, "%s, %d thread%s, %s, %s", name, d->threads, d->threads == 1 ? "" : "s", builder_isa(d->builder),
+                 cc ? cc : "no C compiler");
+    }
+    pthread_mutex_unlock(&d->lock);
+    return d->about;
+}
+
+/* ---- memory ---- */
+
+typedef struct BlockHead { void *base; size_t mapped; char pad[ALIGN - sizeof(void *) - sizeof(size_t)]; } BlockHead;   /* before each block; mapped 0: from block_alloc */
+
+static Status cpu_alloc(Device *d, size_t n, void **out, RtError *e)
+{
+    (void)d;
+    BlockHead h = {0};
+    *out = NULL;
+    int64_t total = memory_total();
+    if (total > 0 && n > (size_t)total)
+        return rt_fail(e, E_NOMEM, "%zu bytes are wanted, the machine has %" PRId64, n, total);
+    if (n < BIG_BLOCK) {
+        if (!(h.base = block_alloc(n + sizeof h)))
+            return rt_fail(e, E_NOMEM, "no memory for %zu bytes", n);
+        *out = (char *)h.base + sizeof h;
+    } else {
+        size_t body = (n + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+        h.mapped = body + 2 * HUGE_PAGE;                /* room to align, and for the head before the block; untouched pages cost nothing */
+        h.base = mmap(NULL, h.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (h.base == MAP_FAILED)
+            return rt_fail(e, E_NOMEM, "no memory for %zu bytes: %s", n, strerror(errno));
+        *out = (void *)(((uintptr_t)h.base + sizeof h + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
+        madvise(*out, body, MADV_HUGEPAGE);
+    }
+    memcpy((char *)*out - sizeof h, &h, sizeof h);
+    return E_OK;
+}
+
+static void cpu_release(Device *d, void *p)
+{
+    (void)d;
+    BlockHead h;
+    if (!p)
+        return;
+    memcpy(&h, (char *)p - sizeof h, sizeof h);
+    if (h.mapped)
+        munmap(h.base, h.mapped);
+    else
+        block_free(h.base);
+}
+
+static Status cpu_copy(Device *d, void *dst, const void *src, size_t n, RtError *e)
+{
+    (void)d, (void)e;
+    if (n)
+        memmove(dst, src, n);
+    return E_OK;
+}
+
+/* ---- build ---- */
+
+static Status cpu_build(Device *d, const char *prelude, int n, const KernelText *k, const Kernel **out, BuildStats *stats, volatile int *cancel,
+    RtError *e)
+{
+    KernelFn *fn = block_alloc((size_t)(n > 0 ? n : 1) * sizeof *fn);
+    if (!fn)
+        return rt_fail(e, E_NOMEM, "no memory to build %d kernels", n);
+    Status st = builder_build(d->builder, prelude, n, k, fn, stats, cancel, e);
+    for (int i = 0; i < n && !st; i++)
+        out[i] = kernel_of(fn[i]);
+    block_free(fn);
+    return st;
+}
+
+/* ---- run ---- */
+
+static Lane *lane_take(Device *d)
+{
+    pthread_mutex_lock(&d->lock);
+    Lane *l = d->free_lanes;
+    if (l)
+        d->free_lanes = l->next;
+    pthread_mutex_unlock(&d->lock);
+    if (l)
+        return l;
+    size_t size = sizeof *l + (size_t)d->threads * sizeof(Slot);
+    if ((l = block_alloc(size))) {
+        memset(l, 0, size);
+        l->slots = d->threads;
+    }
+    return l;
+}
+
+static void lane_give(Device *d, Lane *l)
+{
+    pthread_mutex_lock(&d->lock);
+    l->next = d->free_lanes;
+    d->free_lanes = l;
+    pthread_mutex_unlock(&d->lock);
+}
+
+static bool lane_room(Lane *l, int slots, size_t scratch)
+{
+    for (int i = 0; i < slots; i++) {
+        Slot *s = &l->slot[i];
+        if (s->room >= scratch)
+            continue;
+        block_free(s->scratch);
+        s->room = 0;
+        if (!(s->scratch = block_alloc(scratch)))
+            return false;
+        s->room = scratch;
+    }
+    return true;
+}
+
+typedef struct LaunchRun { const Launch *launch; KernelFn fn; Lane *lane; } LaunchRun;
+
+/* Keeps the error of the lowest part, so that the report does not depend on which thread was first. */
+static void launch_part(void *arg, int64_t lo, int64_t hi, int slot)
+{
+    LaunchRun *r = arg;
+    Slot *s = &r->lane->slot[slot];
+    r->fn(r->launch->buf, r->launch->arg, s->scratch, lo, hi, s->err);
+    if (!s->err[0])
+        return;
+    if (!s->bad[0] || lo < s->bad_lo) {
+        memcpy(s->bad, s->err, sizeof s->bad);
+        s->bad_lo = lo;
+    }
+    memset(s->err, 0, sizeof s->err);
+}
+
+/* Looks for a data error in the slots and clears them. */
+static Status launch_check(const Launch *launch, Lane *lane, int slots, RtError *e)
+{
+    const Slot *low = NULL;
+    Status st = E_OK;
+    for (int i = 0; i < slots; i++)
+        if (lane->slot[i].bad[0] && (!low || lane->slot[i].bad_lo < low->bad_lo))
+            low = &lane->slot[i];
+    if (!low)
+        return E_OK;
+    st = rt_fail(e, E_INVALID, "index %" PRId64 " is outside an axis of size %" PRId64, low->bad[2], low->bad[3]);
+    if (e) {
+        e->launch = launch->id;
+        e->site = low->bad[1];
+        e->value = low->bad[2];
+        e->limit = low->bad[3];
+    }
+    for (int i = 0; i < slots; i++)
+        lane->slot[i].bad[0] = 0;
+    return st;
+}
+
+static Status launch_host(const Launch *launch, RtError *e)
+{
+    RtError own = {.launch = launch->id};
+    launch->host(launch->host_arg, &own);
+    if (own.code && e)
+        *e = own;
+    return own.code;
+}
+
+static Status cpu_run(Device *d, int n, const Launch *list, int threads, double *seconds, RtError *e)
+{
+    size_t scratch = 0;
+    bool parallel = false, owner = false;
+    Status st = E_OK;
+    if (threads <= 0 || threads > d->threads)
+        threads = d->threads;
+    for (int i = 0; i < n; i++) {
+        if (list[i].total <= 0 || list[i].host)
+            continue;
+        parallel |= threads > 1 && list[i].grain < list[i].total;
+        if (list[i].scratch > scratch)
+            scratch = list[i].scratch;
+    }
+    Lane *lane = lane_take(d);
+    if (!lane)
+        return rt_fail(e, E_NOMEM, "no memory to run %d launches", n);
+    if (parallel)
+        owner = pool_enter(d->pool);
+    int slots = owner ? threads : 1;
+    if (!lane_room(lane, slots, scratch)) {
+        st = rt_fail(e, E_NOMEM, "no memory for %zu bytes of scratch for each of %d threads", scratch, slots);
+        goto done;
+    }
+    for (int i = 0; i < n && !st; i++) {
+        const Launch *l = &list[i];
+        double start = seconds ? time_now() : 0;
+        if (l->host) {
+            st = launch_host(l, e);
+        } else if (l->total > 0) {
+            LaunchRun r = {l, kernel_fn(l->kernel), lane};
+            if (owner && l->grain < l->total)
+                pool_run(d->pool, threads, l->total, l->grain, launch_part, &r);
+            else
+                launch_part(&r, 0, l->total, 0);
+            st = launch_check(l, lane, slots, e);
+        }
+        if (seconds)
+            seconds[i] = time_now() - start;
+    }
+done:
+    if (owner)
+        pool_leave(d->pool);
+    lane_give(d, lane);
+    return st;
+}
+
+const DeviceApi dev_cpu = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .describe = cpu_describe,
+    .alloc = cpu_alloc,
+    .release = cpu_release,
+    .write = cpu_copy,
+    .read = cpu_copy,
+    .build = cpu_build,
+    .run = cpu_run,
+};

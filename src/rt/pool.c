@@ -1,0 +1,260 @@
+/* Threads for the CPU device: one owner at a time, chunks from an atomic counter.
+ *
+ * A region is opened and closed through one word, the door: | number:16 | open:1 | waiting:1 | inside:14 |. A worker that sees an open door of a new
+ * number goes inside by adding 1, takes chunks until none is left, and leaves by subtracting 1. The caller takes chunks too, then shuts the door, and
+ * waits only for those inside: they hold a chunk that was taken, while a worker that is asleep or delayed outside is never waited for. What describes
+ * the region is written while nobody is inside, so it needs no atomics.
+ *
+ * Outside a region workers watch the door for a short while (longer while a list of launches runs), then sleep on the bell. The caller rings it only
+ * when somebody sleeps: the worker counts itself as a sleeper before its last look at the door, the caller opens the door before it counts sleepers.
+ *
+ * After fork() the workers do not exist in the child: the first pool_enter there notices by the process number and begins anew. */
+#include "rt/rt.h"
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define DOOR_OPEN     0x8000u
+#define DOOR_WAITING  0x4000u
+#define DOOR_INSIDE   0x3FFFu
+#define DOOR_NUMBER   16                /* shift */
+#define MAX_THREADS   1024
+#define CHUNKS_EACH   8                 /* parts for each thread: few enough to be cheap, enough to level out a thread that loses its processor */
+#define SPIN_LIST     200e-6            /* seconds that an idle worker watches the door while a list runs ... */
+#define SPIN_IDLE     50e-6             /* ... and when none runs: the next list of a small model often follows at once */
+#define LINE          64
+
+typedef struct Worker { Pool *pool; pthread_t thread; int slot; } Worker;
+
+struct Pool {
+    _Alignas(LINE) _Atomic uint32_t door;
+    _Alignas(LINE) _Atomic int64_t next;                /* the first chunk that is not taken */
+    _Alignas(LINE) _Atomic uint32_t bell;               /* changes at each ring */
+    _Atomic int sleepers;
+    _Atomic bool stop, list;                            /* list: some caller is between pool_enter and pool_leave */
+    _Alignas(LINE) const void *_Atomic owner;           /* a thread, by the address of its own pool_self; NULL: free */
+    _Atomic long pid;                                   /* process that the workers belong to; -1 while they are made */
+    _Alignas(LINE) void (*fn)(void *arg, int64_t lo, int64_t hi, int slot);      /* the region, see above */
+    void *arg;
+    int64_t total, chunk, nchunks;
+    int limit;                                          /* slots below it may take part */
+    bool inside;                                        /* the owner is in a region; only it looks */
+    int threads, made;                                  /* wanted, including the caller; workers there are */
+    Worker worker[];
+};
+
+static _Thread_local char pool_self;
+
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void futex_wait(_Atomic uint32_t *at, uint32_t seen) { syscall(SYS_futex, at, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0); }
+static void futex_wake(_Atomic uint32_t *at, int n) { syscall(SYS_futex, at, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0); }
+
+static void pool_chunks(Pool *p, int slot)
+{
+    for (;;) {
+        int64_t c = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+        if (c >= p->nchunks)
+            return;
+        int64_t lo = c * p->chunk;
+        p->fn(p->arg, lo, p->total - lo < p->chunk ? p->total : lo + p->chunk, slot);
+    }
+}
+
+/* Waits until the door is open under another number than `last`; false: the pool ends. */
+static bool worker_wait(Pool *p, uint32_t last, uint32_t *door)
+{
+    double begin = time_now();
+    for (int i = 1; ; i++) {
+        uint32_t d = atomic_load_explicit(&p->door, memory_order_acquire);
+        if ((d & DOOR_OPEN) && d >> DOOR_NUMBER != last) {
+            *door = d;
+            return true;
+        }
+        if (atomic_load_explicit(&p->stop, memory_order_relaxed))
+            return false;
+        cpu_relax();
+        if (i % 64 || time_now() - begin < (atomic_load_explicit(&p->list, memory_order_relaxed) ? SPIN_LIST : SPIN_IDLE))
+            continue;
+        uint32_t bell = atomic_load(&p->bell);
+        atomic_fetch_add(&p->sleepers, 1);
+        d = atomic_load(&p->door);
+        if (!((d & DOOR_OPEN) && d >> DOOR_NUMBER != last) && !atomic_load(&p->stop))
+            futex_wait(&p->bell, bell);
+        atomic_fetch_sub(&p->sleepers, 1);
+        begin = time_now();
+    }
+}
+
+static void *worker_main(void *arg)
+{
+    Worker *w = arg;
+    Pool *p = w->pool;
+    uint32_t last = 0, d;
+    while (worker_wait(p, last, &d)) {
+        if (!atomic_compare_exchange_strong(&p->door, &d, d + 1))
+            continue;                   /* the door moved meanwhile: look again */
+        last = d >> DOOR_NUMBER;
+        if (w->slot < p->limit)
+            pool_chunks(p, w->slot);
+        d = atomic_fetch_sub(&p->door, 1);
+        if ((d & DOOR_WAITING) && (d & DOOR_INSIDE) == 1)
+            futex_wake(&p->door, 1);
+    }
+    return NULL;
+}
+
+/* Makes the workers. Signals stay with the program's own threads. */
+static void pool_start(Pool *p)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    for (p->made = 0; p->made < p->threads - 1; p->made++) {
+        Worker *w = &p->worker[p->made];
+        w->pool = p;
+        w->slot = p->made + 1;
+        if (pthread_create(&w->thread, NULL, worker_main, w))
+            break;                      /* fewer threads do as well */
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+Pool *pool_new(int threads)
+{
+    threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
+    size_t size = sizeof(Pool) + (size_t)(threads - 1) * sizeof(Worker);
+    Pool *p = block_alloc(size);
+    if (!p)
+        return NULL;
+    memset(p, 0, size);
+    p->threads = threads;
+    return p;
+}
+
+void pool_free(Pool *p)
+{
+    if (!p)
+        return;
+    if (p->made && atomic_load(&p->pid) == (long)getpid()) {
+        atomic_store(&p->stop, true);
+        atomic_fetch_add(&p->bell, 1);
+        futex_wake(&p->bell, INT_MAX);
+        for (int i = 0; i < p->made; i++)
+            pthread_join(p->worker[i].thread, NULL);
+    }
+    block_free(p);
+}
+
+/* The workers of this process; false while another thread of it makes them. */
+static bool pool_here(Pool *p)
+{
+    long pid = (long)getpid(), was = atomic_load(&p->pid);
+    if (was == pid)
+        return true;
+    if (was < 0 || !atomic_compare_exchange_strong(&p->pid, &was, -1))
+        return false;
+    atomic_store(&p->door, 0);          /* as fork() left it: the owner and the workers may have been anywhere */
+    atomic_store(&p->sleepers, 0);
+    atomic_store(&p->list, false);
+    atomic_store(&p->owner, NULL);
+    p->inside = false;
+    p->made = 0;
+    pool_start(p);
+    atomic_store(&p->pid, pid);
+    return true;
+}
+
+bool pool_enter(Pool *p)
+{
+    const void *none = NULL;
+    if (!pool_here(p) || !atomic_compare_exchange_strong(&p->owner, &none, (const void *)&pool_self))
+        return false;
+    atomic_store_explicit(&p->list, true, memory_order_relaxed);
+    return true;
+}
+
+void pool_leave(Pool *p)
+{
+    atomic_store_explicit(&p->list, false, memory_order_relaxed);
+    atomic_store(&p->owner, NULL);
+}
+
+/* The owner's part: opens the door, works, shuts it, waits for those inside. */
+static void pool_region(Pool *p, int threads, int64_t total, int64_t chunk, int64_t nchunks, void (*fn)(void *, int64_t, int64_t, int), void *arg)
+{
+    p->fn = fn;
+    p->arg = arg;
+    p->total = total;
+    p->chunk = chunk;
+    p->nchunks = nchunks;
+    p->limit = threads;
+    p->inside = true;
+    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+    uint32_t number = (atomic_load_explicit(&p->door, memory_order_relaxed) >> DOOR_NUMBER) + 1;
+    atomic_store(&p->door, (number << DOOR_NUMBER) | DOOR_OPEN);
+    if (atomic_load(&p->sleepers)) {
+        atomic_fetch_add(&p->bell, 1);
+        /* The bell cannot choose whom it wakes, so all must hear it when not all may take part. */
+        futex_wake(&p->bell, threads > p->made && nchunks - 1 < p->made ? (int)nchunks - 1 : INT_MAX);
+    }
+    pool_chunks(p, 0);
+    uint32_t d = atomic_fetch_and(&p->door, ~DOOR_OPEN) & ~DOOR_OPEN;
+    for (int i = 0; d & DOOR_INSIDE; i++) {
+        if (i < 2000) {
+            cpu_relax();
+            d = atomic_load(&p->door);
+        } else if (!(d & DOOR_WAITING)) {
+            d = atomic_fetch_or(&p->door, DOOR_WAITING) | DOOR_WAITING;
+        } else {
+            futex_wait(&p->door, d);
+            d = atomic_load(&p->door);
+        }
+    }
+    p->inside = false;
+}
+
+void pool_run(Pool *p, int threads, int64_t total, int64_t grain, void (*fn)(void *arg, int64_t lo, int64_t hi, int slot), void *arg)
+{
+    if (total <= 0)
+        return;
+    if (grain < 1)
+        grain = 1;
+    bool mine = atomic_load_explicit(&p->owner, memory_order_relaxed) == (const void *)&pool_self;
+    bool entered = false;
+    if (threads > p->threads)
+        threads = p->threads;
+    if (threads > 1 && grain < total && !(mine && p->inside))
+        entered = !mine && pool_enter(p);
+    if (threads <= 1 || grain >= total || !(mine || entered) || (mine && p->inside)) {
+        fn(arg, 0, total, 0);
+        return;
+    }
+    if (threads > p->made + 1)
+        threads = p->made + 1;
+    int64_t each = total / ((int64_t)threads * CHUNKS_EACH);
+    int64_t chunk = each > grain ? each : grain;
+    int64_t nchunks = total / chunk + (total % chunk != 0);
+    chunk = total / nchunks + (total % nchunks != 0);           /* even parts */
+    nchunks = total / chunk + (total % chunk != 0);
+    if (threads == 1 || nchunks == 1)
+        fn(arg, 0, total, 0);
+    else
+        pool_region(p, threads, total, chunk, nchunks, fn, arg);
+    if (entered)
+        pool_leave(p);
+}
