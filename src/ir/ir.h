@@ -20,16 +20,19 @@ struct Dim {
     DimKind kind;
     int id;
     int64_t c;                          /* sum: the constant */
-    int n; const DimTerm *term;         /* sum: n >= 0 terms; n == 0 is a constant */
+    int n; const DimTerm *term;         /* sum: n >= 0 terms; n == 0 is a constant. An atom has itself as its one term, and c 0 */
     Dim *a, *b;                         /* div mod min max: operands; idx: a is the extent */
     int var;                            /* sym: number; idx: number of the variable */
     uint64_t idx_mask;                  /* which index variables (var modulo 64) occur: a quick test */
+    int64_t lo, hi;                     /* lo <= value <= hi for all symbols >= 1; INT64_MIN, INT64_MAX: not known */
+    signed char nonneg;                 /* what dim_prove_ge0 found: 1 proved, -1 not, 0 not asked */
 };
 static inline bool dim_is_const(const Dim *d) { return d->kind == DIM_sum && d->n == 0; }
 static inline bool dim_is(const Dim *d, int64_t c) { return dim_is_const(d) && d->c == c; }
 Dim *dim_const(Graph *g, int64_t c);
 Dim *dim_sym(Graph *g, int sym);
-Dim *dim_idx(Graph *g, int var, Dim *extent);            /* index variable 0 <= i < extent; same var and extent: same variable */
+/* Index variable 0 <= i < extent; same var and extent: same variable. With extent 1 it is the constant 0, except for operands. */
+Dim *dim_idx(Graph *g, int var, Dim *extent);
 Dim *dim_add(Graph *g, Dim *a, Dim *b);
 Dim *dim_sub(Graph *g, Dim *a, Dim *b);
 Dim *dim_mul(Graph *g, Dim *a, Dim *b);
@@ -138,12 +141,24 @@ struct Graph {
     uint64_t random_count;              /* random nodes so far: each gets its own key */
     struct GraphTables *tables;         /* hash tables of nodes and dims */
 };
+/* Hash-consing: one set for each kind of thing. */
+typedef struct HashSet { struct HashSlot { uint64_t hash; void *item; } *slot; int n, cap; } HashSet;
+void *set_get(const HashSet *s, uint64_t hash, bool (*same)(const void *item, const void *key), const void *key);   /* NULL when absent */
+void set_put(Arena *a, HashSet *s, uint64_t hash, void *item);
+struct GraphTables { HashSet dim, node, guard; MapStr *sym; int ndim, depth, fuel; };   /* depth, fuel: of the prover */
+
 Graph *graph_new(Ctx *cx, Arena *a);
 int graph_origin(Graph *g, const char *name, const char *op, const char *domain);      /* adds one and makes it current */
 void graph_output(Graph *g, const char *name, Node *n);
 /* An input whose axis k has the size dims[k] if that is >= 0, else the symbol named sym[k] (NULL: a name is made up). Equal names are one
  * symbol. hint gives example sizes and, for values needed while building, data (borrowed while the graph is built). */
 Node *graph_input(Graph *g, const char *name, DType dt, int rank, const int64_t *dims, const char *const *sym, const Tensor *hint);
+
+/* Adds a symbol. Proofs assume symbols >= 1: a hint >= 1 is guarded to stay so; for any other the result is the constant, with a guard. */
+Dim *graph_sym(Graph *g, const Sym *sym);
+void graph_guard(Graph *g, Dim *a, char rel, Dim *b, const char *why);   /* once: a guard that is there is not added again */
+/* The elements of an i64 or i32 node of rank 0 or 1 that is `dims`, `const`, or a cast of one; NULL when it is not. */
+Dim **node_as_dims(Graph *g, Node *x, int *n);
 
 /* The raw constructor: checks nothing but ASSERTs, hash-conses, folds what is cheap. Used by build.c, expr.c, rewrite.c. */
 Node *graph_add(Graph *g, const Node *proto);
