@@ -745,10 +745,18 @@ static Dim *sum_recombine(Graph *g, Dim *p)
             sum_open(&s, g);
             int n = term_without(t, &m->term[0], f);
             sum_term(&s, t->coef, n, f);
-            Dim *coef = sum_close(&s);          /* p - coef * (m + b * found - value) */
-            Dim *change = dim_add_try(g, dim_muladd_try(g, m, b, found), value, -1);
-            Dim *next = dim_add_try(g, p, dim_mul_try(g, coef, change), -1);
-            if (next && dim_parts(next) < dim_parts(p)) return next;
+            Dim *coef = sum_close(&s), *less = coef ? dim_mul_try(g, coef, dim_const(g, -1)) : NULL;
+            Dim *less_b = dim_mul_try(g, less, b);
+            if (!less_b) continue;
+            sum_open(&s, g);                    /* p - coef * (m + b * found) + coef * value, in one sum: no part is recombined */
+            sum_scaled(&s, p, 1);
+            sum_product(&s, less, m);
+            sum_product(&s, less_b, found);
+            sum_product(&s, coef, value);
+            Dim *next = NULL;
+            sum_merge(&s);
+            if (!s.over && s.n + (s.c != 0) < dim_parts(p)) next = sum_close(&s);
+            if (next) return next;
         }
     }
     return p;
@@ -758,6 +766,9 @@ static Dim *dim_minmax_try(Graph *g, DimKind kind, Dim *a, Dim *b)
 {
     if (!a || !b) return NULL;
     bool least = kind == DIM_min;
+    int64_t end = least ? INT64_MAX : INT64_MIN;            /* "to the end" in slices */
+    if (dim_is(a, end)) return b;
+    if (dim_is(b, end)) return a;
     if (prove_ge0(g, dim_add_try(g, b, a, -1))) return least ? a : b;
     if (prove_ge0(g, dim_add_try(g, a, b, -1))) return least ? b : a;
     for (int side = 0; side < 2; side++) {      /* min(min(x, y), b) with b <= x: min(b, y) */
