@@ -140,6 +140,7 @@ struct Graph {
     int cur_origin;                     /* given to nodes made now */
     uint64_t random_count;              /* random nodes so far: each gets its own key */
     struct GraphTables *tables;         /* hash tables of nodes and dims */
+    struct HostTables *host;            /* host.c: what is computable and computed while building */
 };
 /* Hash-consing: one set for each kind of thing. */
 typedef struct HashSet { struct HashSlot { uint64_t hash; void *item; } *slot; int n, cap; } HashSet;
@@ -221,12 +222,23 @@ const Tensor *host_value(Graph *g, Node *x);
 /* Before a run: binds all symbols of g from the actual inputs; false when a guard does not hold (*why names it). syms: g->sym.n values. */
 bool host_bind(Ctx *cx, Arena *scratch, const Graph *g, const Tensor *inputs, int64_t *syms, const char **why);
 
+/* ---- value.c: what primitives do to values: n elements at once, as Scalars rounded to their dtype --------------------------------------- */
+Scalar eval_ew(Op op, DType operand, int n, const Scalar *in);   /* one elementwise primitive (not cast, bitcast, where) on one element, rounded */
+void ew_lanes(Op op, DType operand, int n, const Scalar *x, const Scalar *y, Scalar *restrict r);   /* the same; y is x when the arity is one */
+void cast_lanes(DType to, DType from, bool saturate, int n, const Scalar *x, Scalar *restrict r);
+void bitcast_lanes(DType to, DType from, int n, const Scalar *x, Scalar *restrict r);
+void round_lanes(DType t, int n, Scalar *r);
+Scalar fold_start(FoldKind kind, DType t);               /* what a fold of nothing gives */
+/* acc[j] takes x[j]; or, serial, acc[0] takes all of them in order. out, if not NULL, gets the running values. Nothing is rounded. */
+void fold_lanes(FoldKind kind, DType t, bool serial, Scalar *acc, const Scalar *x, int n, Scalar *out);
+/* The same for argmax and argmin: at[j] is the position of acc[j], -1 for none; x[j] stands at pos + j*step. */
+void argfold_lanes(const Node *n, bool serial, Scalar *acc, int64_t *at, const Scalar *x, int m, int64_t pos, int64_t step);
+uint64_t random_word(uint64_t key, uint64_t index);      /* counter hash; the same in kernels */
+
 /* ---- eval.c: the reference interpreter: simple, slow, the definition of right ------------------------------------------------------ */
 /* Values of `outs` for the given inputs (one Tensor for each g->input) and symbols. Results in a. Never touches hints. Map nodes are evaluated on
  * demand, element by element; folds, scans, scatters, calls and nodes used more than once are stored. Raises INVALID for an index outside its axis. */
 void eval_nodes(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const int64_t *syms, int n, Node *const *outs, Tensor *result);
-Scalar eval_ew(Op op, DType operand, int n, const Scalar *in);   /* one elementwise primitive (not cast, bitcast, where) on one element, rounded */
-uint64_t random_word(uint64_t key, uint64_t index);              /* Philox-like counter hash; the same in kernels */
 
 /* ---- irtext.c, check.c --------------------------------------------------------------------------------------------------------------- */
 void node_print(Text *t, const Graph *g, const Node *n);         /* "%7 f32[N,4] = add %3 %5   ; Add add_1" */
