@@ -1,0 +1,400 @@
+/* build.c: the builders of leaves, elementwise nodes, loops and composites.
+ *
+ * A builder checks what a caller may get wrong (dtypes, shapes, axes: INVALID, with the shapes in the message), brings operands to one
+ * shape by views, and calls graph_add. What needs no kernel is folded here: operations on known scalars, casts of small constants,
+ * folds over axes of size 1, joins of one piece. Composites are written as the operator's definition would be; making them fast is the
+ * planner's work. Narrow floats: a composite widens its operands to dtype_wide, computes there and rounds once. */
+#include "ir/ir.h"
+#include <string.h>
+
+enum { CAST_LIMIT = 64, JOIN_LIMIT = 4096 };    /* elements of constants that are computed while building */
+
+DType dtype_wide(DType t)
+{
+    return dtype_is_float(t) && dtype_size(t) < 4 ? DT_f32 : t;
+}
+
+/* ---- leaves ------------------------------------------------------------------------------------------------------------------ */
+
+Node *g_const(Graph *g, const Tensor *t)
+{
+    Dim *dims[MAX_RANK];
+    for (int k = 0; k < t->rank; k++) dims[k] = dim_const(g, t->dims[k]);
+    return graph_add(g, &(Node){ .op = OP_const, .dt = t->dt, .rank = t->rank, .dims = dims, .tensor = t });
+}
+
+static Node *known_scalar(Graph *g, DType dt, Scalar v)
+{
+    Tensor *t = tensor_new(g->arena, g->cx, dt, 0, NULL);
+    scalar_store(dt, t->data, v);
+    return g_const(g, t);
+}
+
+Node *g_scalar(Graph *g, DType dt, double v)
+{
+    return known_scalar(g, dt, scalar_cast(dt, DT_f64, (Scalar){ .f = v }, false));
+}
+
+Node *g_int(Graph *g, DType dt, int64_t v)
+{
+    return known_scalar(g, dt, scalar_cast(dt, DT_i64, (Scalar){ .i = v }, false));
+}
+
+Node *g_ints(Graph *g, int n, const int64_t *v)
+{
+    Tensor *t = tensor_new(g->arena, g->cx, DT_i64, 1, (int64_t[]){ n });
+    if (n) memcpy(t->data, v, sizeof *v * (size_t)n);
+    return g_const(g, t);
+}
+
+Node *g_dims(Graph *g, int rank, int n, Dim *const *v)
+{
+    ASSERT(rank == 1 || (rank == 0 && n == 1));
+    bool known = true;
+    for (int k = 0; k < n; k++) known = known && dim_is_const(v[k]);
+    if (known) {
+        if (!rank) return g_int(g, DT_i64, v[0]->c);
+        int64_t *c = NEWS(g->arena, int64_t, n + 1);
+        for (int k = 0; k < n; k++) c[k] = v[k]->c;
+        return g_ints(g, n, c);
+    }
+    Dim *count = dim_const(g, n);
+    return graph_add(g, &(Node){ .op = OP_dims, .dt = DT_i64, .rank = rank, .dims = &count, .size = v });
+}
+
+Node *g_iota(Graph *g, int rank, Dim *const *dims, int axis)
+{
+    ASSERT(axis >= 0 && axis < rank && rank <= MAX_RANK);
+    return graph_add(g, &(Node){ .op = OP_iota, .dt = DT_i64, .rank = rank, .dims = dims, .axis = axis });
+}
+
+Node *g_random(Graph *g, Node *key, int rank, Dim *const *dims)
+{
+    ASSERT(key->dt == DT_u64 && key->rank == 0 && rank <= MAX_RANK);
+    return graph_add(g, &(Node){ .op = OP_random, .dt = DT_u64, .rank = rank, .dims = dims, .nin = 1, .in = &key });
+}
+
+/* ---- elementwise ------------------------------------------------------------------------------------------------------------- */
+
+static bool is_known_scalar(const Node *x) { return x->op == OP_const && x->rank == 0; }
+static Scalar known_value(const Node *x) { return scalar_load(x->dt, x->tensor->data); }
+
+static void check_dtypes(Graph *g, Op op, int n, Node *const *in)
+{
+    const PrimInfo *p = &prim_info[op];
+    int first = op == OP_where;
+    if (first && in[0]->dt != DT_bool)
+        fail(g->cx, E_INVALID, "the condition of where has dtype %s; bool is wanted", dtype_info[in[0]->dt].name);
+    for (int k = first + 1; k < n; k++)
+        if (in[k]->dt != in[first]->dt)
+            fail(g->cx, E_INVALID, "%s of dtypes %s and %s; they must be equal", p->name, dtype_info[in[first]->dt].name, dtype_info[in[k]->dt].name);
+    if (first) return;
+    char class = dtype_info[in[0]->dt].class;
+    if (!strchr(p->domain, class == 'S' || class == 'U' ? 'I' : class))
+        fail(g->cx, E_INVALID, "%s is not defined on dtype %s", p->name, dtype_info[in[0]->dt].name);
+}
+
+Node *g_op(Graph *g, Op op, int n, Node *const *in)
+{
+    const PrimInfo *p = &prim_info[op];
+    ASSERT((p->elementwise || op == OP_where) && n >= 1 && n <= 3 && n == (op == OP_where ? 3 : p->arity));
+    check_dtypes(g, op, n, in);
+    Dim *dims[MAX_RANK];
+    int rank = in[0]->rank;
+    bool known = true;
+    memcpy(dims, in[0]->dims, sizeof *dims * (size_t)rank);
+    for (int k = 0; k < n; k++) {
+        if (k) rank = dims_broadcast(g, rank, dims, in[k]->rank, in[k]->dims, dims);
+        known = known && is_known_scalar(in[k]);
+    }
+    if (op == OP_where && is_known_scalar(in[0])) return g_expand(g, in[known_value(in[0]).i ? 1 : 2], rank, dims);
+    if (known) {
+        Scalar v[3];
+        for (int k = 0; k < n; k++) v[k] = known_value(in[k]);
+        return known_scalar(g, p->compares ? DT_bool : in[0]->dt, eval_ew(op, in[0]->dt, n, v));
+    }
+    Node *to[3];
+    for (int k = 0; k < n; k++) to[k] = g_expand(g, in[k], rank, dims);
+    DType dt = p->compares ? DT_bool : to[n - 1]->dt;
+    return graph_add(g, &(Node){ .op = op, .dt = dt, .rank = rank, .dims = dims, .nin = n, .in = to });
+}
+
+Node *g1(Graph *g, Op op, Node *a) { return g_op(g, op, 1, &a); }
+Node *g2(Graph *g, Op op, Node *a, Node *b) { return g_op(g, op, 2, (Node *[]){ a, b }); }
+Node *g_where(Graph *g, Node *c, Node *a, Node *b) { return g_op(g, OP_where, 3, (Node *[]){ c, a, b }); }
+
+Node *g_cast_sat(Graph *g, Node *x, DType to, bool saturate)
+{
+    if (x->dt == to) return x;
+    if (!dtype_is_float(to) || dtype_size(to) > 1) saturate = false;       /* means nothing there: equal casts are one node */
+    if (x->op == OP_const && tensor_count(x->tensor) <= CAST_LIMIT) {
+        Tensor *t = tensor_new(g->arena, g->cx, to, x->rank, x->tensor->dims);
+        for (int64_t j = 0, n = tensor_count(t); j < n; j++) {
+            Scalar v = scalar_cast(to, x->dt, scalar_load(x->dt, tensor_at(x->tensor, j)), saturate);
+            scalar_store(to, (char *)t->data + dtype_size(to) * (size_t)j, v);
+        }
+        return g_const(g, t);
+    }
+    return graph_add(g, &(Node){ .op = OP_cast, .dt = to, .rank = x->rank, .dims = x->dims, .nin = 1, .in = &x, .saturate = saturate });
+}
+
+Node *g_cast(Graph *g, Node *x, DType to) { return g_cast_sat(g, x, to, true); }
+
+Node *g_bitcast(Graph *g, Node *x, DType to)
+{
+    if (x->dt == to) return x;
+    if (dtype_bits(to) != dtype_bits(x->dt))
+        fail(g->cx, E_INVALID, "bitcast from %s to %s: their sizes differ", dtype_info[x->dt].name, dtype_info[to].name);
+    return graph_add(g, &(Node){ .op = OP_bitcast, .dt = to, .rank = x->rank, .dims = x->dims, .nin = 1, .in = &x });
+}
+
+/* ---- loops ------------------------------------------------------------------------------------------------------------------- */
+
+static void check_fold(Graph *g, FoldKind kind, const Node *x)
+{
+    bool order = kind == FOLD_max || kind == FOLD_min;
+    if (x->dt == DT_bool && !order) fail(g->cx, E_INVALID, "%s of dtype bool; only max and min are defined on it", fold_name[kind]);
+}
+
+/* Shape of a fold's result; to `kept` with size 1 in place of what was reduced. */
+static int fold_dims(Graph *g, const Node *x, uint32_t axes, Dim **dims, Dim **kept)
+{
+    int rank = 0;
+    for (int k = 0; k < x->rank; k++) {
+        bool reduced = axes & axis_bit(k);
+        if (!reduced) dims[rank++] = x->dims[k];
+        kept[k] = reduced ? dim_const(g, 1) : x->dims[k];
+    }
+    return rank;
+}
+
+Node *g_fold(Graph *g, FoldKind kind, Node *x, uint32_t axes, bool keep)
+{
+    ASSERT(kind <= FOLD_min);
+    check_fold(g, kind, x);
+    if (axes >> x->rank)
+        fail(g->cx, E_INVALID, "%s over axes (mask %#x) that %s does not have", fold_name[kind], axes, dims_str(g, x->rank, x->dims));
+    Dim *dims[MAX_RANK], *kept[MAX_RANK];
+    int rank = fold_dims(g, x, axes, dims, kept), full = x->rank;
+    if (!axes) return x;
+    for (int k = full - 1; k >= 0; k--) {       /* an axis of size 1 folds to its element */
+        if (!(axes & axis_bit(k)) || !dim_is(x->dims[k], 1)) continue;
+        uint32_t below = axes & (axis_bit(k) - 1);
+        x = g_squeeze(g, x, k);
+        axes = (axes >> 1 & ~(axis_bit(k) - 1)) | below;
+    }
+    if (axes)
+        x = graph_add(g, &(Node){ .op = OP_fold, .dt = x->dt, .rank = rank, .dims = dims, .nin = 1, .in = &x,
+                                  .kind = (uint8_t)kind, .axes = axes });
+    return keep ? g_reshape(g, x, full, kept) : x;
+}
+
+Node *g_argfold(Graph *g, FoldKind kind, Node *x, int axis, bool keep, bool last)
+{
+    ASSERT(kind == FOLD_argmax || kind == FOLD_argmin);
+    if (axis < 0 || axis >= x->rank)
+        fail(g->cx, E_INVALID, "%s along axis %d of %s", fold_name[kind], axis, dims_str(g, x->rank, x->dims));
+    if (dim_is(x->dims[axis], 0))
+        fail(g->cx, E_INVALID, "%s along axis %d of %s, which has no elements", fold_name[kind], axis, dims_str(g, x->rank, x->dims));
+    Dim *dims[MAX_RANK], *kept[MAX_RANK];
+    int rank = fold_dims(g, x, axis_bit(axis), dims, kept);
+    Node *y = graph_add(g, &(Node){ .op = OP_fold, .dt = DT_i64, .rank = rank, .dims = dims, .nin = 1, .in = &x,
+                                    .kind = (uint8_t)kind, .axes = axis_bit(axis), .last = last });
+    return keep ? g_unsqueeze(g, y, axis) : y;
+}
+
+static Scalar fold_identity(FoldKind kind, DType dt)
+{
+    Scalar one = { .i = 1 };
+    if (dtype_is_float(dt)) one.f = 1;
+    switch (kind) {
+    case FOLD_sum: break;
+    case FOLD_prod: return one;
+    case FOLD_max: return scalar_min(dt);
+    case FOLD_min: return scalar_max(dt);
+    case FOLD_argmax: case FOLD_argmin: case FOLD_COUNT: ASSERT(kind <= FOLD_min);
+    }
+    return (Scalar){ .i = 0 };          /* also the bits of 0.0 */
+}
+
+Node *g_scan(Graph *g, FoldKind kind, Node *x, int axis, bool exclusive, bool reverse)
+{
+    ASSERT(kind <= FOLD_min);
+    check_fold(g, kind, x);
+    if (axis < 0 || axis >= x->rank)
+        fail(g->cx, E_INVALID, "running %s along axis %d of %s", fold_name[kind], axis, dims_str(g, x->rank, x->dims));
+    if (reverse) x = g_flip(g, x, axis);
+    if (exclusive) {                    /* the identity moves in, the last element moves out */
+        Dim *before[MAX_RANK], *after[MAX_RANK];
+        for (int k = 0; k < x->rank; k++) {
+            before[k] = dim_const(g, k == axis);
+            after[k] = dim_const(g, -(k == axis));
+        }
+        x = g_pad(g, x, before, after, fold_identity(kind, x->dt));
+    }
+    x = graph_add(g, &(Node){ .op = OP_scan, .dt = x->dt, .rank = x->rank, .dims = x->dims, .nin = 1, .in = &x,
+                              .axis = axis, .kind = (uint8_t)kind });
+    return reverse ? g_flip(g, x, axis) : x;
+}
+
+/* ---- join -------------------------------------------------------------------------------------------------------------------- */
+
+static bool is_size_list(const Node *x)
+{
+    return x->rank == 1 && (x->op == OP_dims || (x->op == OP_const && x->dt == DT_i64 && tensor_count(x->tensor) <= CAST_LIMIT));
+}
+
+static Node *join_sizes(Graph *g, Node *a, Node *b)
+{
+    int na = (int)a->dims[0]->c, nb = (int)b->dims[0]->c;
+    Dim **v = NEWS(g->arena, Dim *, na + nb + 1);
+    for (int k = 0; k < na + nb; k++) {
+        const Node *x = k < na ? a : b;
+        int j = k < na ? k : k - na;
+        v[k] = x->op == OP_dims ? x->size[j] : dim_const(g, scalar_load(DT_i64, tensor_at(x->tensor, j)).i);
+    }
+    return g_dims(g, 1, na + nb, v);
+}
+
+static Node *join_consts(Graph *g, const Tensor *a, const Tensor *b, int axis)
+{
+    int64_t dims[MAX_RANK], inner = 1, outer = 1;
+    memcpy(dims, a->dims, sizeof dims);
+    dims[axis] += b->dims[axis];
+    Tensor *t = tensor_new(g->arena, g->cx, a->dt, a->rank, dims);
+    for (int k = 0; k < axis; k++) outer *= dims[k];
+    for (int k = axis + 1; k < a->rank; k++) inner *= dims[k];
+    char *dst = t->data;
+    size_t size = dtype_size(a->dt);
+    for (int64_t o = 0; o < outer; o++)
+        for (int piece = 0; piece < 2; piece++) {
+            const Tensor *src = piece ? b : a;
+            int64_t run = src->dims[axis] * inner;
+            for (int64_t j = 0; j < run; j++, dst += size) memcpy(dst, tensor_at(src, o * run + j), size);
+        }
+    return g_const(g, t);
+}
+
+/* Two neighbours as one known piece, or NULL. */
+static Node *join_known(Graph *g, Node *a, Node *b, int axis)
+{
+    if (is_size_list(a) && is_size_list(b)) return join_sizes(g, a, b);
+    if (a->op != OP_const || b->op != OP_const) return NULL;
+    if (tensor_count(a->tensor) + tensor_count(b->tensor) > JOIN_LIMIT) return NULL;
+    return join_consts(g, a->tensor, b->tensor, axis);
+}
+
+Node *g_join(Graph *g, int n, Node *const *x, int axis)
+{
+    ASSERT(n >= 1);
+    Dim *dims[MAX_RANK];
+    int rank = x[0]->rank;
+    if (axis < 0 || axis >= rank) fail(g->cx, E_INVALID, "join along axis %d of %s", axis, dims_str(g, rank, x[0]->dims));
+    memcpy(dims, x[0]->dims, sizeof *dims * (size_t)rank);
+    for (int p = 1; p < n; p++) {
+        if (x[p]->dt != x[0]->dt)
+            fail(g->cx, E_INVALID, "join of dtypes %s and %s; they must be equal", dtype_info[x[0]->dt].name, dtype_info[x[p]->dt].name);
+        bool fits = x[p]->rank == rank;
+        for (int k = 0; fits && k < rank; k++) {
+            if (k == axis) continue;
+            fits = dim_decide_eq(g, dims[k], x[p]->dims[k], "joined pieces agree in their other axes");
+            if (dim_is_const(x[p]->dims[k])) dims[k] = x[p]->dims[k];
+        }
+        if (!fits)
+            fail(g->cx, E_INVALID, "shapes %s and %s cannot be joined along axis %d", dims_str(g, rank, x[0]->dims),
+                 dims_str(g, x[p]->rank, x[p]->dims), axis);
+    }
+    Dim *total = dim_const(g, 0);
+    VEC(Node *) piece = {0};
+    for (int p = 0; p < n; p++) {
+        if (dim_is(x[p]->dims[axis], 0)) continue;
+        total = dim_add(g, total, x[p]->dims[axis]);
+        dims[axis] = x[p]->dims[axis];
+        Node *y = g_expand(g, x[p], rank, dims);        /* sizes that are equal by decision become the same */
+        bool nested = y->op == OP_join && y->axis == axis;
+        for (int k = 0; k < (nested ? y->nin : 1); k++) {
+            Node *z = nested ? y->in[k] : y, *both = piece.n ? join_known(g, piece.at[piece.n - 1], z, axis) : NULL;
+            if (both) piece.at[piece.n - 1] = both;
+            else vec_push(g->arena, &piece, z);
+        }
+    }
+    if (!piece.n) return x[0];
+    if (piece.n == 1) return piece.at[0];
+    dims[axis] = total;
+    return graph_add(g, &(Node){ .op = OP_join, .dt = x[0]->dt, .rank = rank, .dims = dims, .nin = piece.n, .in = piece.at, .axis = axis });
+}
+
+Node **g_call(Graph *g, const Call *call, Node *const *in, const int *rank, Dim *const *const *dims)
+{
+    Call *own = NEW(g->arena, Call);
+    *own = *call;
+    own->out_dt = arena_copy(g->arena, call->out_dt, sizeof *call->out_dt * (size_t)call->nout);
+    if (call->attr_size) own->attr = arena_copy(g->arena, call->attr, call->attr_size);
+    Node *whole = graph_add(g, &(Node){ .op = OP_call, .nin = call->nin, .in = in, .call = own });
+    Node **part = NEWS(g->arena, Node *, call->nout + 1);
+    for (int k = 0; k < call->nout; k++)
+        part[k] = graph_add(g, &(Node){ .op = OP_part, .dt = call->out_dt[k], .rank = rank[k], .dims = dims[k], .nin = 1, .in = &whole, .index = k });
+    return part;
+}
+
+/* ---- composites -------------------------------------------------------------------------------------------------------------- */
+
+/* Both operands as views over [batch..., M, N, K]: a gets a column axis of size 1, b a row axis, and broadcasting does the rest. */
+Node *g_matmul(Graph *g, Node *a, Node *b)
+{
+    DType dt = a->dt, wide = dtype_wide(dt);
+    if (b->dt != dt) fail(g->cx, E_INVALID, "matmul of dtypes %s and %s; they must be equal", dtype_info[dt].name, dtype_info[b->dt].name);
+    int most = a->rank > b->rank ? a->rank : b->rank;
+    if (!a->rank || !b->rank || most + 1 > MAX_RANK)
+        fail(g->cx, E_INVALID, "matmul of shapes %s and %s: the ranks must be 1 to %d", dims_str(g, a->rank, a->dims), dims_str(g, b->rank, b->dims), MAX_RANK - 1);
+    bool rows = a->rank > 1, columns = b->rank > 1;
+    if (!dim_decide_eq(g, a->dims[a->rank - 1], b->dims[columns ? b->rank - 2 : 0], "matmul: inner sizes agree"))
+        fail(g->cx, E_INVALID, "matmul of shapes %s and %s: the inner sizes differ", dims_str(g, a->rank, a->dims), dims_str(g, b->rank, b->dims));
+    a = g_cast(g, a, wide);
+    b = g_cast(g, b, wide);
+    if (columns) {
+        int perm[MAX_RANK];
+        for (int k = 0; k < b->rank; k++) perm[k] = k;
+        perm[b->rank - 1] = b->rank - 2;
+        perm[b->rank - 2] = b->rank - 1;
+        b = g_transpose(g, b, perm);
+        if (rows) b = g_unsqueeze(g, b, b->rank - 2);
+        a = g_unsqueeze(g, a, a->rank - 1);
+    }
+    Node *product = g2(g, OP_mul, a, b);
+    return g_cast(g, g_fold(g, FOLD_sum, product, axis_bit(product->rank - 1), false), dt);
+}
+
+static void check_float(Graph *g, const Node *x, const char *what)
+{
+    if (!dtype_is_float(x->dt)) fail(g->cx, E_INVALID, "%s of dtype %s; a float is wanted", what, dtype_info[x->dt].name);
+}
+
+Node *g_softmax(Graph *g, Node *x, uint32_t axes, bool logarithm)
+{
+    check_float(g, x, "softmax");
+    DType dt = x->dt;
+    x = g_cast(g, x, dtype_wide(dt));
+    Node *shifted = g2(g, OP_sub, x, g_fold(g, FOLD_max, x, axes, true));
+    Node *e = g1(g, OP_exp, shifted), *sum = g_fold(g, FOLD_sum, e, axes, true);
+    return g_cast(g, logarithm ? g2(g, OP_sub, shifted, g1(g, OP_log, sum)) : g2(g, OP_div, e, sum), dt);
+}
+
+Node *g_mean(Graph *g, Node *x, uint32_t axes, bool keep)
+{
+    DType dt = x->dt, wide = dtype_wide(dt);
+    Dim *count = dim_const(g, 1);
+    for (int k = 0; k < x->rank; k++)
+        if (axes & axis_bit(k)) count = dim_mul(g, count, x->dims[k]);
+    Node *sum = g_fold(g, FOLD_sum, g_cast(g, x, wide), axes, keep);
+    return g_cast(g, g2(g, OP_div, sum, g_cast(g, g_dims(g, 0, 1, &count), wide)), dt);
+}
+
+Node *g_sigmoid(Graph *g, Node *x)
+{
+    check_float(g, x, "sigmoid");
+    /* exp may become inf: 1 / inf is the limit, so both tails are right */
+    DType dt = x->dt, wide = dtype_wide(dt);
+    Node *one = g_scalar(g, wide, 1), *e = g1(g, OP_exp, g1(g, OP_neg, g_cast(g, x, wide)));
+    return g_cast(g, g2(g, OP_div, one, g2(g, OP_add, one, e)), dt);
+}
