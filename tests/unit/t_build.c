@@ -1,0 +1,748 @@
+/* The builders of the primitive graph, evaluated by the reference interpreter and compared with loops written here.
+ *
+ * Ref is a second, naive meaning of tensors: values in an array, each movement a loop over the result's coordinates. Random chains of
+ * movements are applied to a node and to a Ref side by side; the results must be equal, and the chain must have become one view. */
+#include "test.h"
+#include "ir/ir.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REF_RANK = 6, REF_SIZE = 4096 };
+typedef struct Ref { int rank; int64_t dims[REF_RANK]; int64_t n; double at[REF_SIZE]; } Ref;
+
+static uint64_t seed;
+static int below(int n) { seed = seed * 6364136223846793005u + 1442695040888963407u; return (int)((seed >> 33) % (uint64_t)n); }
+
+static Ref *ref_new(Arena *a, int rank, const int64_t *dims)
+{
+    Ref *r = NEW(a, Ref);
+    r->rank = rank;
+    r->n = 1;
+    for (int k = 0; k < rank; k++) r->n *= r->dims[k] = dims[k];
+    assert_true(r->n <= REF_SIZE);
+    return r;
+}
+
+static Ref *ref_count_up(Arena *a, int rank, const int64_t *dims)
+{
+    Ref *r = ref_new(a, rank, dims);
+    for (int64_t j = 0; j < r->n; j++) r->at[j] = (double)(j + 1);
+    return r;
+}
+
+static Ref *ref_noise(Arena *a, int rank, const int64_t *dims)
+{
+    Ref *r = ref_new(a, rank, dims);
+    for (int64_t j = 0; j < r->n; j++) r->at[j] = (below(2001) - 1000) / 256.0;
+    return r;
+}
+
+static void coords(const Ref *r, int64_t j, int64_t *at)
+{
+    for (int k = r->rank - 1; k >= 0; k--) { at[k] = j % r->dims[k]; j /= r->dims[k]; }
+}
+
+static int64_t place(const Ref *r, const int64_t *at)
+{
+    int64_t j = 0;
+    for (int k = 0; k < r->rank; k++) {
+        if (at[k] < 0 || at[k] >= r->dims[k]) return -1;
+        j = j * r->dims[k] + at[k];
+    }
+    return j;
+}
+
+/* ---- the graph side ------------------------------------------------------------------------------------------------- */
+
+typedef struct Bench { Ctx *cx; Arena *a; Graph *g; Tensor in[8]; int nin; int64_t sym[8]; } Bench;
+
+static void with_graph(void (*fn)(Bench *b))
+{
+    static Ctx cx;
+    ctx_init(&cx);
+    cx.opt.fail = -1;
+    Bench b = { .cx = &cx };
+    b.a = arena_new(&cx);
+    b.g = graph_new(&cx, b.a);
+    fn(&b);
+    arena_free(b.a);
+}
+
+/* Runs fn, which must raise code with a message that contains part. */
+typedef struct Attempt { Bench *b; void (*fn)(Bench *b); } Attempt;
+static void attempt_run(Ctx *cx, void *arg) { (void)cx; ((Attempt *)arg)->fn(((Attempt *)arg)->b); }
+static void raises_build(Bench *b, Status code, const char *part, void (*fn)(Bench *b))
+{
+    Attempt t = { b, fn };
+    assert_int_equal(guard_call(b->cx, attempt_run, &t), code);
+    if (!strstr(b->cx->text, part)) { print_error("%s lacks '%s'\n", b->cx->text, part); assert_true(false); }
+}
+
+static void ref_store(Bench *b, Tensor *t, DType dt, const Ref *r)
+{
+    tensor_init(b->cx, t, dt, r->rank, r->dims);
+    t->data = arena_alloc(b->a, tensor_bytes(t) + 1);
+    for (int64_t j = 0; j < r->n; j++) {
+        Scalar s = scalar_cast(dt, DT_f64, (Scalar){ .f = r->at[j] }, false);
+        scalar_store(dt, (char *)t->data + dtype_size(dt) * (size_t)j, s);
+    }
+}
+
+static Node *input(Bench *b, DType dt, const Ref *r)
+{
+    Tensor *t = &b->in[b->nin++];
+    ref_store(b, t, dt, r);
+    return graph_input(b->g, arena_fmt(b->a, "x%d", b->nin), dt, r->rank, r->dims, NULL, t);
+}
+
+static Dim **sizes(Bench *b, int n, const int64_t *v)
+{
+    Dim **d = NEWS(b->a, Dim *, n + 1);
+    for (int k = 0; k < n; k++) d[k] = dim_const(b->g, v[k]);
+    return d;
+}
+#define DIMS(...) (sizes(b, (int)COUNT_OF(((int64_t[]){ __VA_ARGS__ })), (int64_t[]){ __VA_ARGS__ }))
+#define REF(...) (ref_noise(b->a, (int)COUNT_OF(((int64_t[]){ __VA_ARGS__ })), (int64_t[]){ __VA_ARGS__ }))
+
+static void same_within(Bench *b, Node *y, const Ref *want, double tolerance)
+{
+    Tensor out;
+    eval_nodes(b->cx, b->a, b->g, b->in, b->sym, 1, &y, &out);
+    assert_int_equal(out.rank, want->rank);
+    for (int k = 0; k < want->rank; k++) assert_int_equal(out.dims[k], want->dims[k]);
+    for (int64_t j = 0; j < want->n; j++) {
+        Scalar s = scalar_load(out.dt, tensor_at(&out, j));
+        double got = dtype_is_float(out.dt) ? s.f : (double)s.i;
+        bool ok = isnan(want->at[j]) ? isnan(got) : got == want->at[j] || fabs(got - want->at[j]) <= tolerance * fmax(1, fabs(want->at[j]));
+        if (!ok) {
+            print_error("element %lld of %s: %.9g, wanted %.9g\n", (long long)j, shape_str(b->a, want->rank, want->dims), got, want->at[j]);
+            assert_true(ok);
+        }
+    }
+}
+static void same(Bench *b, Node *y, const Ref *want) { same_within(b, y, want, 0); }
+
+/* ---- movements, twice ------------------------------------------------------------------------------------------------- */
+
+typedef enum Move { MOVE_transpose, MOVE_reshape, MOVE_expand, MOVE_slice, MOVE_pad, MOVE_flip, MOVE_unsqueeze, MOVE_squeeze, MOVE_COUNT } Move;
+typedef struct Step { Move move; int rank; int axis, perm[REF_RANK]; int64_t dims[REF_RANK], before[REF_RANK], after[REF_RANK], start, count, by; double fill; } Step;
+
+static Ref *ref_step(Arena *a, const Ref *x, const Step *s)
+{
+    int64_t dims[REF_RANK];
+    memcpy(dims, x->dims, sizeof dims);
+    int rank = x->rank;
+    switch (s->move) {
+    case MOVE_transpose: for (int k = 0; k < rank; k++) dims[k] = x->dims[s->perm[k]]; break;
+    case MOVE_reshape: case MOVE_expand: rank = s->rank; memcpy(dims, s->dims, sizeof dims); break;
+    case MOVE_slice: dims[s->axis] = s->count; break;
+    case MOVE_pad: for (int k = 0; k < rank; k++) dims[k] += s->before[k] + s->after[k]; break;
+    case MOVE_flip: case MOVE_COUNT: break;
+    case MOVE_unsqueeze: for (int k = rank++; k > s->axis; k--) dims[k] = dims[k - 1]; dims[s->axis] = 1; break;
+    case MOVE_squeeze: for (int k = s->axis; k < rank - 1; k++) dims[k] = dims[k + 1]; rank--; break;
+    }
+    Ref *y = ref_new(a, rank, dims);
+    for (int64_t j = 0; j < y->n; j++) {
+        int64_t to[REF_RANK], from[REF_RANK];
+        coords(y, j, to);
+        memcpy(from, to, sizeof from);
+        switch (s->move) {
+        case MOVE_transpose: for (int k = 0; k < rank; k++) from[s->perm[k]] = to[k]; break;
+        case MOVE_reshape: case MOVE_unsqueeze: case MOVE_squeeze: coords(x, j, from); break;
+        case MOVE_expand: for (int k = 0; k < x->rank; k++) from[k] = x->dims[k] == 1 ? 0 : to[rank - x->rank + k]; break;
+        case MOVE_slice: from[s->axis] = s->start + to[s->axis] * s->by; break;
+        case MOVE_pad: for (int k = 0; k < rank; k++) from[k] = to[k] - s->before[k]; break;
+        case MOVE_flip: from[s->axis] = dims[s->axis] - 1 - to[s->axis]; break;
+        case MOVE_COUNT: break;
+        }
+        int64_t p = place(x, from);
+        y->at[j] = p < 0 ? s->fill : x->at[p];
+    }
+    return y;
+}
+
+static Node *node_step(Bench *b, Node *x, const Step *s)
+{
+    Graph *g = b->g;
+    switch (s->move) {
+    case MOVE_transpose: return g_transpose(g, x, s->perm);
+    case MOVE_reshape: return g_reshape(g, x, s->rank, sizes(b, s->rank, s->dims));
+    case MOVE_expand: return g_expand(g, x, s->rank, sizes(b, s->rank, s->dims));
+    case MOVE_slice: return g_slice(g, x, s->axis, dim_const(g, s->start), dim_const(g, s->count), s->by);
+    case MOVE_pad: return g_pad(g, x, sizes(b, x->rank, s->before), sizes(b, x->rank, s->after), (Scalar){ .f = s->fill });
+    case MOVE_flip: return g_flip(g, x, s->axis);
+    case MOVE_unsqueeze: return g_unsqueeze(g, x, s->axis);
+    case MOVE_squeeze: return g_squeeze(g, x, s->axis);
+    case MOVE_COUNT: break;
+    }
+    return NULL;
+}
+
+/* A random factorisation of n elements. */
+static int random_shape_of(int64_t n, int64_t *dims)
+{
+    if (n == 0) { int rank = 1 + below(3), z = below(rank); for (int k = 0; k < rank; k++) dims[k] = k == z ? 0 : below(4); return rank; }
+    int rank = 0;
+    while (rank < REF_RANK - 1 && (n > 1 || below(4) == 0)) {
+        int64_t d = 1;
+        for (int tries = 0; tries < 8; tries++) { int64_t c = 1 + below((int)(n < 12 ? n : 12)); if (n % c == 0 && c > d) d = c; }
+        if (rank == REF_RANK - 2) d = n;
+        dims[rank++] = d;
+        n /= d;
+    }
+    return rank;
+}
+
+/* A random movement that x allows; false when it would be too large. */
+static bool random_step(const Ref *x, Step *s, double fill)
+{
+    *s = (Step){ .move = (Move)below(MOVE_COUNT), .rank = x->rank, .fill = fill };
+    if (x->rank) s->axis = below(x->rank);
+    int64_t size = x->rank ? x->dims[s->axis] : 0, n = 1;
+    switch (s->move) {
+    case MOVE_transpose:
+        for (int k = 0; k < x->rank; k++) { int j = below(k + 1); s->perm[k] = s->perm[j]; s->perm[j] = k; }
+        return true;
+    case MOVE_reshape: s->rank = random_shape_of(x->n, s->dims); return true;
+    case MOVE_expand:
+        s->rank = x->rank + (x->rank < REF_RANK - 1 ? below(2) : 0);
+        for (int k = 0; k < s->rank; k++) {
+            int from = k - (s->rank - x->rank);
+            s->dims[k] = from < 0 || x->dims[from] == 1 ? below(4) : x->dims[from];
+            n *= s->dims[k];
+        }
+        return n <= 512;
+    case MOVE_slice:
+        if (!x->rank) return false;
+        s->by = (below(2) ? 1 : -1) * (1 + below(3));
+        s->start = below((int)size + 1);
+        if (s->start == size) { s->count = 0; return true; }
+        s->count = below((int)((s->by > 0 ? size - 1 - s->start : s->start) / labs((long)s->by)) + 2);
+        return true;
+    case MOVE_pad:
+        for (int k = 0; k < x->rank; k++) {
+            s->before[k] = below(5) - 2;
+            s->after[k] = below(5) - 2;
+            if (x->dims[k] + s->before[k] + s->after[k] < 0) return false;
+            n *= x->dims[k] + s->before[k] + s->after[k];
+        }
+        return n <= 512;
+    case MOVE_flip: return x->rank > 0;
+    case MOVE_unsqueeze: s->axis = below(x->rank + 1); return x->rank < REF_RANK - 1;
+    case MOVE_squeeze: return x->rank > 0 && size == 1;
+    case MOVE_COUNT: break;
+    }
+    return false;
+}
+
+static void chains(Bench *b)
+{
+    for (int trial = 0; trial < 150; trial++) {
+        int64_t dims[REF_RANK];
+        int rank = below(4);
+        for (int k = 0; k < rank; k++) dims[k] = below(12) ? 1 + below(4) : 0;
+        b->nin = 0;
+        b->g = graph_new(b->cx, b->a);
+        Ref *r = ref_count_up(b->a, rank, dims);
+        Node *leaf = input(b, DT_f32, r), *x = leaf;
+        bool one_fill = below(2);       /* equal fills always compose */
+        for (int left = 1 + below(7); left > 0; left--) {
+            Step s;
+            while (!random_step(r, &s, one_fill ? -7 : -1 - below(3))) continue;
+            r = ref_step(b->a, r, &s);
+            x = node_step(b, x, &s);
+            same(b, x, r);
+        }
+        if (one_fill) assert_true(x == leaf || (x->op == OP_view && x->in[0] == leaf) || x->op == OP_const || x->in[0]->op == OP_const);
+    }
+}
+
+static void test_chains(void **state)
+{
+    (void)state;
+    for (seed = 1; seed <= 12; seed++) { uint64_t keep = seed; with_graph(chains); seed = keep; }
+}
+
+/* ---- views: identities and folding ------------------------------------------------------------------------------------ */
+
+static void identities(Bench *b)
+{
+    Graph *g = b->g;
+    Node *x = input(b, DT_f32, REF(2, 3, 4));
+    assert_ptr_equal(g_reshape(g, g_reshape(g, x, 2, DIMS(6, 4)), 3, DIMS(2, 3, 4)), x);
+    assert_ptr_equal(g_reshape(g, g_reshape(g, x, 3, DIMS(4, 3, 2)), 3, DIMS(2, 3, 4)), x);
+    assert_ptr_equal(g_transpose(g, g_transpose(g, x, (int[]){ 1, 2, 0 }), (int[]){ 2, 0, 1 }), x);
+    assert_ptr_equal(g_flip(g, g_flip(g, x, 1), 1), x);
+    assert_ptr_equal(g_squeeze(g, g_unsqueeze(g, x, 1), 1), x);
+    assert_ptr_equal(g_expand(g, x, 3, DIMS(2, 3, 4)), x);
+    assert_ptr_equal(g_slice(g, x, 2, dim_const(g, 0), dim_const(g, 4), 1), x);
+    /* a pad that is cropped away again leaves no predicate */
+    Node *p = g_pad(g, x, DIMS(1, 0, 2), DIMS(0, 3, 0), (Scalar){ .f = 1 });
+    assert_int_equal(p->view.npred, 3);
+    assert_ptr_equal(g_pad(g, p, DIMS(-1, 0, -2), DIMS(0, -3, 0), (Scalar){ .f = 2 }), x);
+    /* only padding: the fill alone */
+    Node *fill = g_slice(g, p, 0, dim_const(g, 0), dim_const(g, 1), 1);
+    assert_true(fill->op == OP_view && fill->in[0]->op == OP_const && fill->view.npred == 0);
+    /* a known element spread out is a view of rank 0; padding it with itself changes nothing */
+    Node *one = g_scalar(g, DT_f32, 1), *ones = g_expand(g, one, 2, DIMS(2, 2));
+    assert_true(ones->op == OP_view && ones->in[0] == one && ones->view.nidx == 0);
+    assert_ptr_equal(g_pad(g, ones, DIMS(1, 1), DIMS(0, 0), (Scalar){ .f = 1 }), g_expand(g, one, 2, DIMS(3, 3)));
+    assert_ptr_equal(g_expand(g, g_reshape(g, one, 2, DIMS(1, 1)), 2, DIMS(2, 2)), ones);
+    Node *counter = g_iota(g, 1, DIMS(5), 0);
+    assert_ptr_equal(g_expand(g, g_unsqueeze(g, counter, 1), 2, DIMS(5, 3)), g_iota(g, 2, DIMS(5, 3), 0));
+}
+
+static void size_chains(Bench *b)
+{
+    /* Shape -> Gather -> Unsqueeze -> Concat -> Slice: no node is left but sizes */
+    Graph *g = b->g;
+    Tensor hint;
+    tensor_init(b->cx, &hint, DT_f32, 2, (int64_t[]){ 5, 3 });
+    Node *x = graph_input(g, "x", DT_f32, 2, (int64_t[]){ -1, 3 }, (const char *[]){ "N", NULL }, &hint);
+    Node *shape = g_dims(g, 1, 2, x->dims);
+    assert_int_equal(shape->op, OP_dims);
+    Node *n = g_gather_axis(g, shape, g_int(g, DT_i64, 0), 0);
+    assert_true(n->op == OP_dims && n->rank == 0 && n->size[0] == x->dims[0]);
+    assert_int_equal(g_gather_axis(g, shape, g_int(g, DT_i64, -1), 0)->op, OP_const);
+    Node *n1 = g_unsqueeze(g, n, 0);
+    assert_true(n1->op == OP_dims && n1->rank == 1);
+    Node *list = g_join(g, 3, (Node *[]){ n1, g_ints(g, 2, (int64_t[]){ 7, 8 }), g_unsqueeze(g, n, 0) }, 0);
+    assert_true(list->op == OP_dims && dim_is(list->dims[0], 4) && list->size[3] == x->dims[0] && dim_is(list->size[2], 8));
+    Node *back = g_slice(g, list, 0, dim_const(g, 3), dim_const(g, 2), -3);
+    assert_true(back->op == OP_dims && back->size[0] == x->dims[0] && back->size[1] == x->dims[0]);
+    assert_ptr_equal(g_gather_axis(g, list, g_ints(g, 3, (int64_t[]){ 0, 1, -1 }), 0),
+                     g_dims(g, 1, 3, (Dim *[]){ x->dims[0], dim_const(g, 7), x->dims[0] }));
+    assert_ptr_equal(g_slice(g, g_ints(g, 3, (int64_t[]){ 4, 5, 6 }), 0, dim_const(g, 1), dim_const(g, 2), 1), g_ints(g, 2, (int64_t[]){ 5, 6 }));
+    assert_int_equal(g->guard.n, 0);
+}
+
+/* ---- elementwise -------------------------------------------------------------------------------------------------------- */
+
+static void elementwise(Bench *b)
+{
+    Graph *g = b->g;
+    Ref *rx = REF(2, 1, 3), *ry = REF(4, 1), *rz = ref_noise(b->a, 0, NULL), *want = ref_new(b->a, 3, (int64_t[]){ 2, 4, 3 });
+    Node *x = input(b, DT_f64, rx), *y = input(b, DT_f64, ry), *z = input(b, DT_f64, rz);
+    for (int64_t j = 0; j < want->n; j++) {
+        int64_t at[REF_RANK];
+        coords(want, j, at);
+        want->at[j] = rx->at[at[0] * 3 + at[2]] + ry->at[at[1]];
+    }
+    same(b, g2(g, OP_add, x, y), want);
+    for (int64_t j = 0; j < want->n; j++) want->at[j] = want->at[j] < rz->at[0] ? rz->at[0] : 2;
+    same(b, g_where(g, g2(g, OP_lt, g2(g, OP_add, x, y), z), z, g_scalar(g, DT_f64, 2)), want);
+    /* zero size against one, and rank 0 alone */
+    Node *none = input(b, DT_f64, REF(0, 3));
+    same(b, g2(g, OP_mul, none, g_slice(g, x, 0, dim_const(g, 0), dim_const(g, 1), 1)), ref_new(b->a, 3, (int64_t[]){ 1, 0, 3 }));
+    rz->at[0] = -rz->at[0];
+    same(b, g1(g, OP_neg, z), rz);
+    /* what is known is computed now */
+    assert_ptr_equal(g2(g, OP_mul, g_scalar(g, DT_f32, 3), g_scalar(g, DT_f32, 0.5)), g_scalar(g, DT_f32, 1.5));
+    assert_ptr_equal(g_cast(g, g_scalar(g, DT_f32, 2.75), DT_i32), g_int(g, DT_i32, 2));
+    assert_ptr_equal(g_where(g, g_int(g, DT_bool, 1), z, g_scalar(g, DT_f64, 2)), z);
+    assert_ptr_equal(g_cast(g, z, DT_f64), z);
+    Node *bits = g_bitcast(g, input(b, DT_f32, ref_count_up(b->a, 1, (int64_t[]){ 2 })), DT_u32);
+    Ref *rb = ref_new(b->a, 1, (int64_t[]){ 2 });
+    rb->at[0] = 0x3f800000;
+    rb->at[1] = 0x40000000;
+    same(b, bits, rb);
+}
+
+static void add_mismatch(Bench *b) { g2(b->g, OP_add, input(b, DT_f32, REF(2, 3)), input(b, DT_f32, REF(4))); }
+static void add_dtypes(Bench *b) { g2(b->g, OP_add, g_scalar(b->g, DT_f32, 1), g_scalar(b->g, DT_f64, 1)); }
+static void sqrt_of_int(Bench *b) { g1(b->g, OP_sqrt, g_int(b->g, DT_i32, 1)); }
+static void where_number(Bench *b) { Node *x = g_scalar(b->g, DT_f32, 1); g_where(b->g, x, x, x); }
+static void reshape_count(Bench *b) { g_reshape(b->g, input(b, DT_f32, REF(2, 3)), 1, DIMS(5)); }
+static void expand_shape(Bench *b) { g_expand(b->g, input(b, DT_f32, REF(2, 3)), 2, DIMS(2, 4)); }
+static void slice_outside(Bench *b) { g_slice(b->g, input(b, DT_f32, REF(2, 3)), 1, dim_const(b->g, 1), dim_const(b->g, 2), 2); }
+static void squeeze_two(Bench *b) { g_squeeze(b->g, input(b, DT_f32, REF(2, 3)), 0); }
+static void perm_twice(Bench *b) { g_transpose(b->g, input(b, DT_f32, REF(2, 3)), (int[]){ 0, 0 }); }
+static void pad_too_little(Bench *b) { g_pad(b->g, input(b, DT_f32, REF(2)), DIMS(-1), DIMS(-2), (Scalar){ .f = 0 }); }
+static void fold_axis(Bench *b) { g_fold(b->g, FOLD_sum, input(b, DT_f32, REF(2)), 2, false); }
+static void join_shapes(Bench *b) { g_join(b->g, 2, (Node *[]){ input(b, DT_f32, REF(2, 3)), input(b, DT_f32, REF(2, 4)) }, 0); }
+static void gather_outside(Bench *b) { g_gather_axis(b->g, input(b, DT_f32, REF(2, 3)), g_int(b->g, DT_i64, -4), 1); }
+static void matmul_inner(Bench *b) { g_matmul(b->g, input(b, DT_f32, REF(2, 3)), input(b, DT_f32, REF(4, 2))); }
+static void argmax_of_none(Bench *b) { g_argfold(b->g, FOLD_argmax, input(b, DT_f32, REF(2, 0)), 1, false, false); }
+static void sum_of_bool(Bench *b) { g_fold(b->g, FOLD_sum, input(b, DT_bool, REF(2)), 1, false); }
+
+static void mistakes(Bench *b)
+{
+    static const struct { const char *part; void (*fn)(Bench *b); } cases[] = {
+        { "shapes [2,3] and [4] do not broadcast", add_mismatch }, { "f32 and f64", add_dtypes }, { "sqrt is not defined on dtype i32", sqrt_of_int },
+        { "bool is wanted", where_number }, { "[2,3] to [5]", reshape_count }, { "[2,3] does not broadcast to [2,4]", expand_shape },
+        { "outside [2,3]", slice_outside }, { "its size is not 1", squeeze_two }, { "no permutation", perm_twice }, { "less than nothing", pad_too_little },
+        { "sum over axes", fold_axis }, { "[2,3] and [2,4] cannot be joined", join_shapes }, { "index -4 is outside axis 1 of [2,3]", gather_outside },
+        { "[2,3] and [4,2]: the inner sizes differ", matmul_inner }, { "no elements", argmax_of_none }, { "dtype bool", sum_of_bool },
+    };
+    for (size_t k = 0; k < COUNT_OF(cases); k++) {
+        b->nin = 0;
+        b->g = graph_new(b->cx, b->a);
+        raises_build(b, E_INVALID, cases[k].part, cases[k].fn);
+    }
+}
+
+/* ---- loops ---------------------------------------------------------------------------------------------------------------- */
+
+static double combine(FoldKind kind, double a, double x)
+{
+    return kind == FOLD_sum ? a + x : kind == FOLD_prod ? a * x : kind == FOLD_max ? (x > a ? x : a) : (x < a ? x : a);
+}
+
+static double fold_start(FoldKind kind)
+{
+    return kind == FOLD_sum ? 0 : kind == FOLD_prod ? 1 : kind == FOLD_max ? -INFINITY : INFINITY;
+}
+
+static Ref *ref_fold(Arena *a, FoldKind kind, const Ref *x, uint32_t axes, bool keep)
+{
+    int64_t dims[REF_RANK];
+    int rank = 0;
+    for (int k = 0; k < x->rank; k++) {
+        if (!(axes & axis_bit(k))) dims[rank++] = x->dims[k];
+        else if (keep) dims[rank++] = 1;
+    }
+    Ref *y = ref_new(a, rank, dims);
+    for (int64_t j = 0; j < y->n; j++) y->at[j] = fold_start(kind);
+    for (int64_t j = 0; j < x->n; j++) {
+        int64_t from[REF_RANK], to[REF_RANK];
+        int n = 0;
+        coords(x, j, from);
+        for (int k = 0; k < x->rank; k++) {
+            if (!(axes & axis_bit(k))) to[n++] = from[k];
+            else if (keep) to[n++] = 0;
+        }
+        double *at = &y->at[place(y, to)];
+        *at = combine(kind, *at, x->at[j]);
+    }
+    return y;
+}
+
+static void folds(Bench *b)
+{
+    static const int64_t shapes[][3] = { { 3, 4, 5 }, { 1, 4, 1 }, { 2, 0, 3 } };
+    for (size_t s = 0; s < COUNT_OF(shapes); s++) {
+        b->nin = 0;
+        b->g = graph_new(b->cx, b->a);
+        Ref *r = ref_noise(b->a, 3, shapes[s]);
+        Node *x = input(b, DT_f64, r);
+        for (int kind = FOLD_sum; kind <= FOLD_min; kind++)
+            for (uint32_t axes = 0; axes < 8; axes++)
+                for (int keep = 0; keep < 2; keep++)
+                    same_within(b, g_fold(b->g, (FoldKind)kind, x, axes, keep), ref_fold(b->a, (FoldKind)kind, r, axes, keep), 1e-12);
+        assert_ptr_equal(g_fold(b->g, FOLD_sum, x, 0, true), x);
+        Ref *mean = ref_fold(b->a, FOLD_sum, r, 6, true);
+        for (int64_t j = 0; j < mean->n; j++) mean->at[j] /= (double)(shapes[s][1] * shapes[s][2]);
+        same_within(b, g_mean(b->g, x, 6, true), mean, 1e-12);
+    }
+    /* rank 0; integers wrap; halves accumulate in float32 */
+    b->g = graph_new(b->cx, b->a);
+    b->nin = 0;
+    Ref *r = REF(300), *want = ref_new(b->a, 0, NULL);
+    for (int j = 0; j < 300; j++) r->at[j] = 100;
+    want->at[0] = (double)(int8_t)(300 * 100);
+    same(b, g_fold(b->g, FOLD_sum, input(b, DT_i8, r), 1, false), want);
+    for (int j = 0; j < 300; j++) r->at[j] = j ? 1 : 4096;
+    want->at[0] = 4096 + 300;           /* 4395 to the nearest multiple of 4; adding ones to 4096 in half would stay there */
+    same(b, g_fold(b->g, FOLD_sum, input(b, DT_f16, r), 1, false), want);
+    want->at[0] = 1;
+    same(b, g_fold(b->g, FOLD_max, input(b, DT_bool, r), 1, false), want);
+}
+
+static void arg_folds(Bench *b)
+{
+    Ref *r = REF(3, 4);
+    for (int64_t j = 0; j < r->n; j++) r->at[j] = below(3);
+    Node *x = input(b, DT_f32, r);
+    for (int kind = FOLD_argmax; kind <= FOLD_argmin; kind++)
+        for (int axis = 0; axis < 2; axis++)
+            for (int last = 0; last < 2; last++) {
+                Ref *want = ref_fold(b->a, FOLD_sum, r, axis_bit(axis), true);
+                for (int64_t j = 0; j < want->n; j++) {
+                    int64_t best = 0, step = axis ? 1 : 4, base = axis ? j * 4 : j;
+                    for (int64_t i = 1; i < r->dims[axis]; i++) {
+                        double d = r->at[base + i * step] - r->at[base + best * step];
+                        if (kind == FOLD_argmin) d = -d;
+                        if (d > 0 || (d == 0 && last)) best = i;
+                    }
+                    want->at[j] = (double)best;
+                }
+                same(b, g_argfold(b->g, (FoldKind)kind, x, axis, true, last), want);
+                want->rank = 1;
+                want->dims[0] = want->n;
+                same(b, g_argfold(b->g, (FoldKind)kind, x, axis, false, last), want);
+            }
+}
+
+static void scans(Bench *b)
+{
+    Ref *r = REF(3, 4, 2);
+    Node *x = input(b, DT_f64, r);
+    for (int kind = FOLD_sum; kind <= FOLD_min; kind++)
+        for (int axis = 0; axis < 3; axis++)
+            for (int mode = 0; mode < 4; mode++) {
+                bool exclusive = mode & 1, reverse = mode & 2;
+                Ref *want = ref_new(b->a, 3, r->dims);
+                for (int64_t j = 0; j < r->n; j++) {
+                    int64_t at[REF_RANK], to = 0;
+                    coords(r, j, at);
+                    to = at[axis];
+                    double v = fold_start((FoldKind)kind);
+                    for (int64_t i = 0; i < r->dims[axis]; i++) {
+                        int64_t e = reverse ? r->dims[axis] - 1 - i : i;
+                        bool in = reverse ? e > to || (e == to && !exclusive) : e < to || (e == to && !exclusive);
+                        at[axis] = e;
+                        if (in) v = combine((FoldKind)kind, v, r->at[place(r, at)]);
+                    }
+                    want->at[j] = v;
+                }
+                same_within(b, g_scan(b->g, (FoldKind)kind, x, axis, exclusive, reverse), want, 1e-12);
+            }
+    same(b, g_scan(b->g, FOLD_sum, input(b, DT_f64, REF(2, 0)), 1, true, true), ref_new(b->a, 2, (int64_t[]){ 2, 0 }));
+}
+
+static void joins(Bench *b)
+{
+    Graph *g = b->g;
+    Ref *r[3] = { REF(2, 3), REF(2, 0), REF(2, 2) }, *want = ref_new(b->a, 2, (int64_t[]){ 2, 5 });
+    Node *x[3];
+    for (int k = 0; k < 3; k++) x[k] = input(b, DT_f32, r[k]);
+    for (int64_t j = 0; j < 10; j++) want->at[j] = j % 5 < 3 ? r[0]->at[j / 5 * 3 + j % 5] : r[2]->at[j / 5 * 2 + j % 5 - 3];
+    Node *y = g_join(g, 3, x, 1);
+    same(b, y, want);
+    assert_int_equal(y->nin, 2);
+    assert_ptr_equal(g_join(g, 2, x, 1), x[0]);
+    assert_int_equal(g_join(g, 2, (Node *[]){ y, x[0] }, 1)->nin, 3);
+    Tensor t;
+    ref_store(b, &t, DT_f32, r[0]);
+    Node *known = g_const(g, &t), *both = g_join(g, 2, (Node *[]){ known, known }, 1);
+    assert_int_equal(both->op, OP_const);
+    Ref *twice = ref_new(b->a, 2, (int64_t[]){ 2, 6 });
+    for (int64_t j = 0; j < 12; j++) twice->at[j] = r[0]->at[j / 6 * 3 + j % 3];
+    same(b, both, twice);
+}
+
+/* ---- gathers ---------------------------------------------------------------------------------------------------------------- */
+
+static Ref *ref_gather(Arena *a, const Ref *x, const Ref *index, int axis)
+{
+    int64_t dims[REF_RANK];
+    int rank = 0;
+    for (int k = 0; k < axis; k++) dims[rank++] = x->dims[k];
+    for (int k = 0; k < index->rank; k++) dims[rank++] = index->dims[k];
+    for (int k = axis + 1; k < x->rank; k++) dims[rank++] = x->dims[k];
+    Ref *y = ref_new(a, rank, dims);
+    for (int64_t j = 0; j < y->n; j++) {
+        int64_t to[REF_RANK], from[REF_RANK];
+        coords(y, j, to);
+        int64_t i = (int64_t)index->at[place(index, to + axis)];
+        for (int k = 0; k < x->rank; k++) from[k] = k < axis ? to[k] : to[k - 1 + index->rank];
+        from[axis] = i < 0 ? i + x->dims[axis] : i;
+        y->at[j] = x->at[place(x, from)];
+    }
+    return y;
+}
+
+static void gathers(Bench *b)
+{
+    for (int trial = 0; trial < 60; trial++) {
+        b->nin = 0;
+        b->g = graph_new(b->cx, b->a);
+        Ref *r = REF(2, 5, 3), *index = below(3) ? REF(2, 2) : below(2) ? REF(3) : ref_noise(b->a, 0, NULL);
+        int axis = below(3), size = (int)r->dims[axis];
+        for (int64_t j = 0; j < index->n; j++) index->at[j] = below(2 * size) - size;
+        Node *x = input(b, DT_f32, r);
+        Ref *want = ref_gather(b->a, r, index, axis);
+        same(b, g_gather_axis(b->g, x, input(b, below(2) ? DT_i32 : DT_i64, index), axis), want);
+        Tensor t;
+        ref_store(b, &t, DT_i32, index);
+        same(b, g_gather_axis(b->g, x, g_const(b->g, &t), axis), want);
+        /* a progression needs no gather */
+        for (int64_t j = 0; j < index->n; j++) index->at[j] = (double)(size - 1 - (j > size - 1 ? size - 1 : j));
+        if (index->n > size) continue;
+        ref_store(b, &t, DT_i64, index);
+        Node *y = g_gather_axis(b->g, x, g_const(b->g, &t), axis);
+        assert_int_equal(y->op, OP_view);
+        assert_ptr_equal(y->in[0], x);
+        same(b, y, ref_gather(b->a, r, index, axis));
+    }
+    Ref *rs = ref_count_up(b->a, 1, (int64_t[]){ 4 }), *ru = REF(2), *ri = REF(2);
+    b->nin = 0;
+    b->g = graph_new(b->cx, b->a);
+    ri->at[0] = 3;
+    ri->at[1] = 0;
+    Node *x = input(b, DT_f32, rs), *u = input(b, DT_f32, ru), *i = input(b, DT_i64, ri);
+    Dim *at = dim_idx(b->g, DIM_OPERAND, x->dims[0]);
+    Node *y = g_scatter(b->g, x, u, 1, &i, &(View){ .nidx = 1, .idx = &at }, COMBINE_add);
+    rs->at[3] = (float)rs->at[3] + (float)ru->at[0];
+    rs->at[0] = (float)rs->at[0] + (float)ru->at[1];
+    same(b, y, rs);
+}
+
+/* ---- composites ---------------------------------------------------------------------------------------------------------------- */
+
+static Ref *ref_matmul(Arena *a, const Ref *x, const Ref *y)
+{
+    int64_t dims[REF_RANK], bx = x->rank > 2 ? x->rank - 2 : 0, by = y->rank > 2 ? y->rank - 2 : 0, nb = bx > by ? bx : by;
+    int rank = 0;
+    for (int64_t k = 0; k < nb; k++) {
+        int64_t dx = k >= nb - bx ? x->dims[k - (nb - bx)] : 1, dy = k >= nb - by ? y->dims[k - (nb - by)] : 1;
+        dims[rank++] = dx == 1 ? dy : dx;
+    }
+    if (x->rank > 1) dims[rank++] = x->dims[x->rank - 2];
+    if (y->rank > 1) dims[rank++] = y->dims[y->rank - 1];
+    Ref *z = ref_new(a, rank, dims);
+    for (int64_t j = 0; j < z->n; j++) {
+        int64_t to[REF_RANK], fx[REF_RANK], fy[REF_RANK];
+        coords(z, j, to);
+        for (int64_t k = 0; k < bx; k++) fx[k] = x->dims[k] == 1 ? 0 : to[nb - bx + k];
+        for (int64_t k = 0; k < by; k++) fy[k] = y->dims[k] == 1 ? 0 : to[nb - by + k];
+        if (x->rank > 1) fx[x->rank - 2] = to[nb];
+        if (y->rank > 1) fy[y->rank - 1] = to[rank - 1];
+        for (int64_t k = 0; k < x->dims[x->rank - 1]; k++) {
+            fx[x->rank - 1] = k;
+            fy[y->rank > 1 ? y->rank - 2 : 0] = k;
+            z->at[j] += x->at[place(x, fx)] * y->at[place(y, fy)];
+        }
+    }
+    return z;
+}
+
+static void matmuls(Bench *b)
+{
+    static const struct { int rx; int64_t x[4]; int ry; int64_t y[4]; } cases[] = {
+        { 2, { 3, 4 }, 2, { 4, 5 } }, { 1, { 4 }, 2, { 4, 5 } }, { 2, { 3, 4 }, 1, { 4 } }, { 1, { 4 }, 1, { 4 } },
+        { 3, { 2, 3, 4 }, 2, { 4, 5 } }, { 4, { 2, 1, 3, 4 }, 3, { 6, 4, 2 } }, { 1, { 4 }, 3, { 2, 4, 3 } }, { 3, { 2, 3, 4 }, 1, { 4 } },
+        { 2, { 3, 0 }, 2, { 0, 2 } }, { 2, { 0, 4 }, 2, { 4, 2 } }, { 2, { 1, 4 }, 2, { 4, 1 } }, { 2, { 3, 1 }, 2, { 1, 2 } },
+        { 3, { 1, 1, 4 }, 3, { 5, 4, 1 } },
+    };
+    for (size_t k = 0; k < COUNT_OF(cases); k++) {
+        b->nin = 0;
+        b->g = graph_new(b->cx, b->a);
+        Ref *x = ref_noise(b->a, cases[k].rx, cases[k].x), *y = ref_noise(b->a, cases[k].ry, cases[k].y);
+        same_within(b, g_matmul(b->g, input(b, DT_f64, x), input(b, DT_f64, y)), ref_matmul(b->a, x, y), 1e-12);
+        for (int64_t j = 0; j < x->n; j++) x->at[j] = below(200) - 100;
+        for (int64_t j = 0; j < y->n; j++) y->at[j] = below(200) - 100;
+        same(b, g_matmul(b->g, input(b, DT_i32, x), input(b, DT_i32, y)), ref_matmul(b->a, x, y));
+        /* halves: exact in float32, rounded once */
+        Ref *want = ref_matmul(b->a, x, y);
+        for (int64_t j = 0; j < want->n; j++) want->at[j] = scalar_round(DT_f16, (Scalar){ .f = want->at[j] }, false).f;
+        same(b, g_matmul(b->g, input(b, DT_f16, x), input(b, DT_f16, y)), want);
+    }
+}
+
+static void softmaxes(Bench *b)
+{
+    Ref *r = REF(3, 4);
+    r->at[1] = 900;                     /* exp would overflow without the shift */
+    for (int k = 8; k < 12; k++) r->at[k] = -INFINITY;
+    Node *x = input(b, DT_f64, r);
+    for (int logarithm = 0; logarithm < 2; logarithm++) {
+        Ref *want = ref_new(b->a, 2, r->dims);
+        for (int i = 0; i < 3; i++) {
+            double m = -INFINITY, s = 0;
+            for (int k = 0; k < 4; k++) m = fmax(m, r->at[i * 4 + k]);
+            for (int k = 0; k < 4; k++) s += exp(r->at[i * 4 + k] - m);
+            for (int k = 0; k < 4; k++) want->at[i * 4 + k] = logarithm ? r->at[i * 4 + k] - m - log(s) : exp(r->at[i * 4 + k] - m) / s;
+        }
+        assert_true(isnan(want->at[9]));
+        same_within(b, g_softmax(b->g, x, 2, logarithm), want, 1e-14);
+    }
+    Ref *s = REF(5), *want = ref_new(b->a, 1, s->dims);
+    static const double at[5] = { -2000, -1, 0, 3, 2000 };
+    memcpy(s->at, at, sizeof at);
+    for (int k = 0; k < 5; k++) want->at[k] = 1 / (1 + exp(-at[k]));
+    same_within(b, g_sigmoid(b->g, input(b, DT_f64, s)), want, 1e-15);
+}
+
+/* ---- symbolic sizes -------------------------------------------------------------------------------------------------------------- */
+
+static bool guards_hold(const Bench *b)
+{
+    for (int k = 0; k < b->g->guard.n; k++) {
+        const Guard *u = &b->g->guard.at[k];
+        int64_t x = dim_eval(u->a, b->sym, NULL), y = dim_eval(u->b, b->sym, NULL);
+        if (!(u->rel == '=' ? x == y : u->rel == '!' ? x != y : u->rel == '<' ? x < y : x >= y)) return false;
+    }
+    return true;
+}
+
+/* x[N,3,M]: built once for the hints, run for other sizes. */
+static void symbolic(Bench *b)
+{
+    static const int64_t runs[][2] = { { 4, 5 }, { 7, 3 }, { 2, 2 }, { 9, 4 }, { 1, 6 }, { 3, 1 } };
+    Graph *g = b->g;
+    Tensor hint;
+    tensor_init(b->cx, &hint, DT_f32, 3, (int64_t[]){ 4, 3, 5 });
+    Node *x = graph_input(g, "x", DT_f32, 3, (int64_t[]){ -1, 3, -1 }, (const char *[]){ "N", NULL, "M" }, &hint);
+    Dim *N = x->dims[0], *M = x->dims[2], *c3 = dim_const(g, 3), *none = dim_const(g, 0), *NM3 = dim_mul(g, dim_mul(g, N, c3), M);
+    Node *flat = g_reshape(g, x, 1, &NM3);
+    Node *y[] = {
+        g_reshape(g, x, 2, (Dim *[]){ N, dim_mul(g, c3, M) }),
+        g_reshape(g, g_transpose(g, x, (int[]){ 2, 0, 1 }), 2, (Dim *[]){ dim_mul(g, M, N), c3 }),
+        g_reshape(g, flat, 3, x->dims),
+        g_flip(g, flat, 0),
+        g_pad(g, x, (Dim *[]){ none, none, dim_const(g, 1) }, (Dim *[]){ N, none, none }, (Scalar){ .f = -5 }),
+        g_expand(g, g_unsqueeze(g, flat, 0), 2, (Dim *[]){ N, NM3 }),
+        g_mean(g, x, 5, true),
+        g_slice(g, x, 0, dim_addc(g, N, -1), N, -1),
+    };
+    assert_ptr_equal(y[2], x);
+    assert_int_equal(g->guard.n, 0);    /* all of that holds for any sizes */
+    for (size_t run = 0; run < COUNT_OF(runs); run++) {
+        int64_t n = runs[run][0], m = runs[run][1];
+        Ref *r = REF(n, 3, m);
+        for (int64_t j = 0; j < r->n; j++) r->at[j] = (double)(j + 1);
+        ref_store(b, &b->in[0], DT_f32, r);
+        for (int k = 0; k < g->sym.n; k++) b->sym[k] = g->sym.at[k].axis == 0 ? n : m;
+        Ref *f = ref_step(b->a, r, &(Step){ .move = MOVE_reshape, .rank = 1, .dims = { n * 3 * m } });
+        same(b, y[0], ref_step(b->a, r, &(Step){ .move = MOVE_reshape, .rank = 2, .dims = { n, 3 * m } }));
+        Ref *t = ref_step(b->a, r, &(Step){ .move = MOVE_transpose, .perm = { 2, 0, 1 } });
+        same(b, y[1], ref_step(b->a, t, &(Step){ .move = MOVE_reshape, .rank = 2, .dims = { m * n, 3 } }));
+        same(b, y[2], r);
+        same(b, y[3], ref_step(b->a, f, &(Step){ .move = MOVE_flip }));
+        same(b, y[4], ref_step(b->a, r, &(Step){ .move = MOVE_pad, .before = { 0, 0, 1 }, .after = { n, 0, 0 }, .fill = -5 }));
+        same(b, y[5], ref_step(b->a, f, &(Step){ .move = MOVE_expand, .rank = 2, .dims = { n, n * 3 * m } }));
+        Ref *mean = ref_fold(b->a, FOLD_sum, r, 5, true);
+        for (int64_t j = 0; j < mean->n; j++) mean->at[j] /= (double)(n * m);
+        same_within(b, y[6], mean, 1e-6);
+        same(b, y[7], ref_step(b->a, r, &(Step){ .move = MOVE_flip, .axis = 0 }));
+    }
+}
+
+/* Two symbols that meet: one question, one guard, and only the one that is needed. */
+static void guards(Bench *b)
+{
+    Tensor ha, hb;
+    for (int same_hint = 0; same_hint < 2; same_hint++) {
+        Graph *g = b->g = graph_new(b->cx, b->a);
+        tensor_init(b->cx, &ha, DT_f32, 1, (int64_t[]){ 4 });
+        tensor_init(b->cx, &hb, DT_f32, 1, (int64_t[]){ same_hint ? 4 : 1 });
+        Node *x = graph_input(g, "x", DT_f32, 1, (int64_t[]){ -1 }, (const char *[]){ "A" }, &ha);
+        Node *y = graph_input(g, "y", DT_f32, 1, (int64_t[]){ -1 }, (const char *[]){ "B" }, &hb);
+        Node *z = g2(g, OP_add, x, y);
+        assert_ptr_equal(z->dims[0], x->dims[0]);
+        assert_int_equal(g->guard.n, 1);
+        assert_int_equal(g->guard.at[0].rel, '=');
+        b->sym[0] = 4;
+        b->sym[1] = same_hint ? 4 : 1;
+        assert_true(guards_hold(b));
+        b->sym[1] = 3;
+        assert_false(guards_hold(b));
+    }
+}
+
+#define TEST_WITH(fn) static void test_##fn(void **state) { (void)state; seed = 77; with_graph(fn); }
+TEST_WITH(identities) TEST_WITH(size_chains) TEST_WITH(elementwise) TEST_WITH(mistakes) TEST_WITH(folds) TEST_WITH(arg_folds)
+TEST_WITH(scans) TEST_WITH(joins) TEST_WITH(gathers) TEST_WITH(matmuls) TEST_WITH(softmaxes) TEST_WITH(symbolic) TEST_WITH(guards)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_chains), cmocka_unit_test(test_identities), cmocka_unit_test(test_size_chains), cmocka_unit_test(test_elementwise),
+        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_folds), cmocka_unit_test(test_arg_folds), cmocka_unit_test(test_scans),
+        cmocka_unit_test(test_joins), cmocka_unit_test(test_gathers), cmocka_unit_test(test_matmuls), cmocka_unit_test(test_softmaxes),
+        cmocka_unit_test(test_symbolic), cmocka_unit_test(test_guards),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
