@@ -220,24 +220,29 @@ Node *g_view(Graph *g, Node *x, int rank, Dim *const *dims, const View *v)
     ASSERT(v->nidx == x->rank);
     Dim *idx[MAX_RANK];
     const View *below = x->op == OP_view ? &x->view : NULL;
-    /* where both are invalid somewhere, one fill must serve both */
-    if (below && below->npred && v->npred && below->fill.u != v->fill.u) below = NULL;
-    int npred = 0;
-    bool never = false;
+    int nown = 0, npred = 0;
+    bool never = false, never_below = false;
     Pred *pred = NEWS(g->arena, Pred, v->npred + (below ? below->npred : 0) + 1);
-    for (int k = 0; k < v->npred; k++) never = !pred_add(g, pred, &npred, v->pred[k]) || never;
-    Scalar fill = scalar_round(x->dt, v->npred || !below ? v->fill : below->fill, true);
+    for (int k = 0; k < v->npred; k++) never = !pred_add(g, pred, &nown, v->pred[k]) || never;
+    npred = nown;
+    for (int k = 0; below && k < below->npred; k++) {
+        Pred p = { dim_subst(g, below->pred[k].e, v->nidx, v->idx), dim_subst(g, below->pred[k].n, v->nidx, v->idx) };
+        never_below = !pred_add(g, pred, &npred, p) || never_below;
+    }
+    Scalar fill = scalar_round(x->dt, v->fill, true);
+    if (never) return splat(g, x->dt, fill, rank, dims);
+    if (below && nown && (npred > nown || never_below) && below->fill.u != fill.u) {
+        below = NULL;                   /* both are invalid somewhere, and one fill cannot serve both */
+        npred = nown;
+    }
     if (below) {
-        for (int k = 0; k < below->npred; k++) {
-            Pred p = { dim_subst(g, below->pred[k].e, v->nidx, v->idx), dim_subst(g, below->pred[k].n, v->nidx, v->idx) };
-            never = !pred_add(g, pred, &npred, p) || never;
-        }
+        if (!nown) fill = below->fill;
+        if (never_below) return splat(g, x->dt, fill, rank, dims);
         for (int k = 0; k < below->nidx; k++) idx[k] = dim_subst(g, below->idx[k], v->nidx, v->idx);
         x = x->in[0];
     } else {
         for (int k = 0; k < v->nidx; k++) idx[k] = v->idx[k];
     }
-    if (never) return splat(g, x->dt, fill, rank, dims);
     for (int k = 0; k < x->rank; k++)
         if (dim_is(x->dims[k], 1)) idx[k] = dim_const(g, 0);
     View w = { .nidx = x->rank, .idx = idx, .npred = npred, .pred = pred };

