@@ -1,13 +1,13 @@
 /* build.c: the builders of leaves, elementwise nodes, loops and composites.
  *
  * A builder checks what a caller may get wrong (dtypes, shapes, axes: INVALID, with the shapes in the message), brings operands to one
- * shape by views, and calls graph_add. What needs no kernel is folded here: operations on known scalars, casts of small constants,
- * folds over axes of size 1, joins of one piece. Composites are written as the operator's definition would be; making them fast is the
+ * shape by views, and calls graph_add. graph_add folds known operands; folds over axes of size 1 and joins of known pieces
+ * are folded here. Composites are written as the operator's definition would be; making them fast is the
  * planner's work. Narrow floats: a composite widens its operands to dtype_wide, computes there and rounds once. */
 #include "ir/ir.h"
 #include <string.h>
 
-enum { CAST_LIMIT = 64, JOIN_LIMIT = 4096 };    /* elements of constants that are computed while building */
+enum { JOIN_LIMIT = 4096 };             /* elements of constants that are joined while building */
 
 DType dtype_wide(DType t)
 {
@@ -50,14 +50,6 @@ Node *g_ints(Graph *g, int n, const int64_t *v)
 Node *g_dims(Graph *g, int rank, int n, Dim *const *v)
 {
     ASSERT(rank == 1 || (rank == 0 && n == 1));
-    bool known = true;
-    for (int k = 0; k < n; k++) known = known && dim_is_const(v[k]);
-    if (known) {
-        if (!rank) return g_int(g, DT_i64, v[0]->c);
-        int64_t *c = NEWS(g->arena, int64_t, n + 1);
-        for (int k = 0; k < n; k++) c[k] = v[k]->c;
-        return g_ints(g, n, c);
-    }
     Dim *count = dim_const(g, n);
     return graph_add(g, &(Node){ .op = OP_dims, .dt = DT_i64, .rank = rank, .dims = &count, .size = v });
 }
@@ -75,9 +67,6 @@ Node *g_random(Graph *g, Node *key, int rank, Dim *const *dims)
 }
 
 /* ---- elementwise ------------------------------------------------------------------------------------------------------------- */
-
-static bool is_known_scalar(const Node *x) { return x->op == OP_const && x->rank == 0; }
-static Scalar known_value(const Node *x) { return scalar_load(x->dt, x->tensor->data); }
 
 static void check_dtypes(Graph *g, Op op, int n, Node *const *in)
 {
@@ -101,18 +90,8 @@ Node *g_op(Graph *g, Op op, int n, Node *const *in)
     check_dtypes(g, op, n, in);
     Dim *dims[MAX_RANK];
     int rank = in[0]->rank;
-    bool known = true;
     memcpy(dims, in[0]->dims, sizeof *dims * (size_t)rank);
-    for (int k = 0; k < n; k++) {
-        if (k) rank = dims_broadcast(g, rank, dims, in[k]->rank, in[k]->dims, dims);
-        known = known && is_known_scalar(in[k]);
-    }
-    if (op == OP_where && is_known_scalar(in[0])) return g_expand(g, in[known_value(in[0]).i ? 1 : 2], rank, dims);
-    if (known) {
-        Scalar v[3];
-        for (int k = 0; k < n; k++) v[k] = known_value(in[k]);
-        return known_scalar(g, p->compares ? DT_bool : in[0]->dt, eval_ew(op, in[0]->dt, n, v));
-    }
+    for (int k = 1; k < n; k++) rank = dims_broadcast(g, rank, dims, in[k]->rank, in[k]->dims, dims);
     Node *to[3];
     for (int k = 0; k < n; k++) to[k] = g_expand(g, in[k], rank, dims);
     DType dt = p->compares ? DT_bool : to[n - 1]->dt;
@@ -125,16 +104,6 @@ Node *g_where(Graph *g, Node *c, Node *a, Node *b) { return g_op(g, OP_where, 3,
 
 Node *g_cast_sat(Graph *g, Node *x, DType to, bool saturate)
 {
-    if (x->dt == to) return x;
-    if (!dtype_is_float(to) || dtype_size(to) > 1) saturate = false;       /* means nothing there: equal casts are one node */
-    if (x->op == OP_const && tensor_count(x->tensor) <= CAST_LIMIT) {
-        Tensor *t = tensor_new(g->arena, g->cx, to, x->rank, x->tensor->dims);
-        for (int64_t j = 0, n = tensor_count(t); j < n; j++) {
-            Scalar v = scalar_cast(to, x->dt, scalar_load(x->dt, tensor_at(x->tensor, j)), saturate);
-            scalar_store(to, (char *)t->data + dtype_size(to) * (size_t)j, v);
-        }
-        return g_const(g, t);
-    }
     return graph_add(g, &(Node){ .op = OP_cast, .dt = to, .rank = x->rank, .dims = x->dims, .nin = 1, .in = &x, .saturate = saturate });
 }
 
@@ -142,7 +111,6 @@ Node *g_cast(Graph *g, Node *x, DType to) { return g_cast_sat(g, x, to, true); }
 
 Node *g_bitcast(Graph *g, Node *x, DType to)
 {
-    if (x->dt == to) return x;
     if (dtype_bits(to) != dtype_bits(x->dt))
         fail(g->cx, E_INVALID, "bitcast from %s to %s: their sizes differ", dtype_info[x->dt].name, dtype_info[to].name);
     return graph_add(g, &(Node){ .op = OP_bitcast, .dt = to, .rank = x->rank, .dims = x->dims, .nin = 1, .in = &x });
@@ -157,7 +125,7 @@ static void check_fold(Graph *g, FoldKind kind, const Node *x)
 }
 
 /* Shape of a fold's result; to `kept` with size 1 in place of what was reduced. */
-static int fold_dims(Graph *g, const Node *x, uint32_t axes, Dim **dims, Dim **kept)
+static int fold_shape(Graph *g, const Node *x, uint32_t axes, Dim **dims, Dim **kept)
 {
     int rank = 0;
     for (int k = 0; k < x->rank; k++) {
@@ -175,7 +143,7 @@ Node *g_fold(Graph *g, FoldKind kind, Node *x, uint32_t axes, bool keep)
     if (axes >> x->rank)
         fail(g->cx, E_INVALID, "%s over axes (mask %#x) that %s does not have", fold_name[kind], axes, dims_str(g, x->rank, x->dims));
     Dim *dims[MAX_RANK], *kept[MAX_RANK];
-    int rank = fold_dims(g, x, axes, dims, kept), full = x->rank;
+    int rank = fold_shape(g, x, axes, dims, kept), full = x->rank;
     if (!axes) return x;
     for (int k = full - 1; k >= 0; k--) {       /* an axis of size 1 folds to its element */
         if (!(axes & axis_bit(k)) || !dim_is(x->dims[k], 1)) continue;
@@ -197,24 +165,10 @@ Node *g_argfold(Graph *g, FoldKind kind, Node *x, int axis, bool keep, bool last
     if (dim_is(x->dims[axis], 0))
         fail(g->cx, E_INVALID, "%s along axis %d of %s, which has no elements", fold_name[kind], axis, dims_str(g, x->rank, x->dims));
     Dim *dims[MAX_RANK], *kept[MAX_RANK];
-    int rank = fold_dims(g, x, axis_bit(axis), dims, kept);
+    int rank = fold_shape(g, x, axis_bit(axis), dims, kept);
     Node *y = graph_add(g, &(Node){ .op = OP_fold, .dt = DT_i64, .rank = rank, .dims = dims, .nin = 1, .in = &x,
                                     .kind = (uint8_t)kind, .axes = axis_bit(axis), .last = last });
     return keep ? g_unsqueeze(g, y, axis) : y;
-}
-
-static Scalar fold_identity(FoldKind kind, DType dt)
-{
-    Scalar one = { .i = 1 };
-    if (dtype_is_float(dt)) one.f = 1;
-    switch (kind) {
-    case FOLD_sum: break;
-    case FOLD_prod: return one;
-    case FOLD_max: return scalar_min(dt);
-    case FOLD_min: return scalar_max(dt);
-    case FOLD_argmax: case FOLD_argmin: case FOLD_COUNT: ASSERT(kind <= FOLD_min);
-    }
-    return (Scalar){ .i = 0 };          /* also the bits of 0.0 */
 }
 
 Node *g_scan(Graph *g, FoldKind kind, Node *x, int axis, bool exclusive, bool reverse)
@@ -230,7 +184,7 @@ Node *g_scan(Graph *g, FoldKind kind, Node *x, int axis, bool exclusive, bool re
             before[k] = dim_const(g, k == axis);
             after[k] = dim_const(g, -(k == axis));
         }
-        x = g_pad(g, x, before, after, fold_identity(kind, x->dt));
+        x = g_pad(g, x, before, after, fold_start(kind, x->dt));
     }
     x = graph_add(g, &(Node){ .op = OP_scan, .dt = x->dt, .rank = x->rank, .dims = x->dims, .nin = 1, .in = &x,
                               .axis = axis, .kind = (uint8_t)kind });
@@ -238,23 +192,6 @@ Node *g_scan(Graph *g, FoldKind kind, Node *x, int axis, bool exclusive, bool re
 }
 
 /* ---- join -------------------------------------------------------------------------------------------------------------------- */
-
-static bool is_size_list(const Node *x)
-{
-    return x->rank == 1 && (x->op == OP_dims || (x->op == OP_const && x->dt == DT_i64 && tensor_count(x->tensor) <= CAST_LIMIT));
-}
-
-static Node *join_sizes(Graph *g, Node *a, Node *b)
-{
-    int na = (int)a->dims[0]->c, nb = (int)b->dims[0]->c;
-    Dim **v = NEWS(g->arena, Dim *, na + nb + 1);
-    for (int k = 0; k < na + nb; k++) {
-        const Node *x = k < na ? a : b;
-        int j = k < na ? k : k - na;
-        v[k] = x->op == OP_dims ? x->size[j] : dim_const(g, scalar_load(DT_i64, tensor_at(x->tensor, j)).i);
-    }
-    return g_dims(g, 1, na + nb, v);
-}
 
 static Node *join_consts(Graph *g, const Tensor *a, const Tensor *b, int axis)
 {
@@ -278,8 +215,15 @@ static Node *join_consts(Graph *g, const Tensor *a, const Tensor *b, int axis)
 /* Two neighbours as one known piece, or NULL. */
 static Node *join_known(Graph *g, Node *a, Node *b, int axis)
 {
-    if (is_size_list(a) && is_size_list(b)) return join_sizes(g, a, b);
-    if (a->op != OP_const || b->op != OP_const) return NULL;
+    int na, nb;
+    Dim **sa = a->rank == 1 && a->dt == DT_i64 ? node_as_dims(g, a, &na) : NULL, **sb = sa ? node_as_dims(g, b, &nb) : NULL;
+    if (sb) {
+        Dim **v = NEWS(g->arena, Dim *, na + nb + 1);
+        memcpy(v, sa, sizeof *v * (size_t)na);
+        memcpy(v + na, sb, sizeof *v * (size_t)nb);
+        return g_dims(g, 1, na + nb, v);
+    }
+    if (a->op != OP_const || b->op != OP_const || !a->tensor->data || !b->tensor->data) return NULL;
     if (tensor_count(a->tensor) + tensor_count(b->tensor) > JOIN_LIMIT) return NULL;
     return join_consts(g, a->tensor, b->tensor, axis);
 }

@@ -11,7 +11,7 @@
 #include "ir/ir.h"
 #include <string.h>
 
-enum { FOLD_LIMIT = 64 };               /* elements of an integer constant that a view may compute now */
+enum { VIEW_LIMIT = 64, SPREAD_LIMIT = 16 };    /* elements of an integer constant that a view may compute now; from one element */
 
 char *dims_str(const Graph *g, int rank, Dim *const *dims)
 {
@@ -108,19 +108,19 @@ Node *g_expand(Graph *g, Node *x, int rank, Dim *const *dims)
 static Node *view_fold_ints(Graph *g, Node *x, int rank, Dim *const *dims, const View *v)
 {
     bool sizes = x->op == OP_dims;
-    if (!sizes && (x->op != OP_const || dtype_is_float(x->dt))) return NULL;
+    if (!sizes && (x->op != OP_const || dtype_is_float(x->dt) || !x->tensor->data)) return NULL;
     int64_t n = 1, at[MAX_RANK] = {0};
     for (int k = 0; k < rank; k++) {
-        if (!dim_is_const(dims[k]) || dims[k]->c > FOLD_LIMIT) return NULL;
+        if (!dim_is_const(dims[k]) || dims[k]->c > VIEW_LIMIT) return NULL;
         n *= dims[k]->c;
-        if (n > FOLD_LIMIT) return NULL;
+        if (n > VIEW_LIMIT) return NULL;
     }
     Dim *total = g_count(g, x);
     if (!dim_is_const(total)) return NULL;
-    /* one element many times stays a view: kernels then see the value itself */
-    if (total->c == 1 && n > 1 && (!sizes || rank > 1)) return NULL;
+    /* one element many times stays a view, so that kernels see the value itself; short lists are shape arithmetic */
+    if (total->c == 1 && n > 1 && (rank > 1 || (!sizes && n > SPREAD_LIMIT))) return NULL;
     if (rank > 1 && (sizes || n > total->c)) return NULL;
-    Dim *chosen[FOLD_LIMIT], *to[MAX_RANK];
+    Dim *chosen[VIEW_LIMIT], *to[MAX_RANK];
     Tensor *t = NULL;
     if (!sizes) {
         int64_t shape[MAX_RANK];
@@ -168,7 +168,7 @@ static Node *scalar_of(Graph *g, Node *x)
 
 static bool is_one_const(const Node *x)
 {
-    if (x->op != OP_const) return false;
+    if (x->op != OP_const || !x->tensor->data) return false;
     for (int k = 0; k < x->rank; k++)
         if (!dim_is(x->dims[k], 1)) return false;
     return true;
@@ -468,7 +468,7 @@ static Node *gather_as_view(Graph *g, Node *x, Node *index, int axis, int rank, 
     Dim *start, *step = dim_const(g, 0);
     if (index->op == OP_dims && (index->rank == 0 || dim_is(index->dims[0], 1))) {
         start = index_place(g, x, axis, index->size[0]);
-    } else if (index->op == OP_const) {
+    } else if (index->op == OP_const && index->tensor->data) {
         int64_t n = tensor_count(index->tensor);
         if (n == 0) return NULL;
         int64_t first = 0, by = 0, size = dim_is_const(x->dims[axis]) ? x->dims[axis]->c : -1;
@@ -503,18 +503,17 @@ static Node *gather_as_view(Graph *g, Node *x, Node *index, int axis, int rank, 
 /* Sizes, or known integers, chosen by a constant list of indices are the same again. */
 static Node *gather_sizes(Graph *g, Node *x, Node *index)
 {
-    bool sizes = x->op == OP_dims;
-    if ((!sizes && (x->op != OP_const || x->dt != DT_i64)) || x->rank != 1 || index->op != OP_const || index->rank > 1) return NULL;
-    int64_t n = tensor_count(index->tensor), size = x->dims[0]->c;
-    if (n > FOLD_LIMIT) return NULL;
-    Dim *chosen[FOLD_LIMIT];
-    for (int64_t j = 0; j < n; j++) {
-        int64_t e = index_at(index->tensor, j);
-        if (e < -size || e >= size) index_place(g, x, 0, dim_const(g, e));
-        if (e < 0) e += size;
-        chosen[j] = sizes ? x->size[e] : dim_const(g, index_at(x->tensor, e));
+    int n, size;
+    Dim **from = x->rank == 1 && x->dt == DT_i64 ? node_as_dims(g, x, &size) : NULL;
+    Dim **at = from && index->rank <= 1 ? node_as_dims(g, index, &n) : NULL;
+    if (!at) return NULL;
+    for (int k = 0; k < n; k++) {
+        if (!dim_is_const(at[k])) return NULL;
+        int64_t e = at[k]->c;
+        if (e < -size || e >= size) index_place(g, x, 0, at[k]);
+        at[k] = from[e < 0 ? e + size : e];
     }
-    return g_dims(g, index->rank, (int)n, chosen);
+    return g_dims(g, index->rank, n, at);
 }
 
 Node *g_gather_axis(Graph *g, Node *x, Node *index, int axis)
