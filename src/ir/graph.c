@@ -332,7 +332,8 @@ static Tensor *tensor_like(Graph *g, const Node *n)
 
 static Node *fold_consts(Graph *g, const Node *n)
 {
-    if (!(n->op == OP_where || n->op == OP_cast || n->op == OP_bitcast) || n->nin == 0 || n->nin > 3) return NULL;
+    bool elementwise = prim_info[n->op].elementwise;
+    if (!(elementwise || n->op == OP_where || n->op == OP_cast || n->op == OP_bitcast) || n->nin == 0 || n->nin > 3) return NULL;
     int64_t count = node_small_count(n);
     if (count < 0) return NULL;
     for (int k = 0; k < n->nin; k++)
@@ -347,7 +348,8 @@ static Node *fold_consts(Graph *g, const Node *n)
             continue;
         }
         for (int k = 0; k < n->nin; k++) v[k] = scalar_load(n->in[k]->dt, tensor_at(n->in[k]->tensor, j));
-        if (n->op == OP_where) r = v[0].i ? v[1] : v[2];
+        if (elementwise) r = eval_ew(n->op, from, n->nin, v);
+        else if (n->op == OP_where) r = v[0].i ? v[1] : v[2];
         else r = scalar_cast(n->dt, from, v[0], n->saturate);
         scalar_store(n->dt, to, r);
     }
