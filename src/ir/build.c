@@ -1,20 +1,18 @@
 /* build.c: the builders of leaves, elementwise nodes, loops and composites.
  *
- * A builder checks what a caller may get wrong (dtypes, shapes, axes: INVALID, with the shapes in the message), brings operands to one
- * shape by views, and calls graph_add. graph_add folds known operands; folds over axes of size 1 and joins of known pieces
- * are folded here. Composites are written as the operator's definition would be; making them fast is the
- * planner's work. Narrow floats: a composite widens its operands to dtype_wide, computes there and rounds once. */
+ * A builder checks what a caller may get wrong (dtypes, shapes, axes: INVALID, with the shapes in the
+ * message), brings operands to one shape by views, and calls graph_add. graph_add folds known operands;
+ * folds over axes of size 1 and joins of known pieces are folded here. Composites are written as the
+ * operator's definition would be; making them fast is the planner's work. Narrow floats: a composite widens
+ * its operands to dtype_wide, computes there and rounds once. */
 #include "ir/ir.h"
 #include <string.h>
 
-enum { JOIN_LIMIT = 4096 };             /* elements of constants that are joined while building */
+enum { JOIN_LIMIT = 4096 }; /* elements of constants that are joined while building */
 
-DType dtype_wide(DType t)
-{
-    return dtype_is_float(t) && dtype_size(t) < 4 ? DT_f32 : t;
-}
+DType dtype_wide(DType t) { return dtype_is_float(t) && dtype_size(t) < 4 ? DT_f32 : t; }
 
-/* ---- leaves ------------------------------------------------------------------------------------------------------------------ */
+/* ---- leaves ------------------------------------------------------------------------------------------ */
 
 Node *g_const(Graph *g, const Tensor *t)
 {
@@ -63,20 +61,23 @@ Node *g_iota(Graph *g, int rank, Dim *const *dims, int axis)
 Node *g_random(Graph *g, Node *key, int rank, Dim *const *dims)
 {
     ASSERT(key->dt == DT_u64 && key->rank == 0 && rank <= MAX_RANK);
-    return graph_add(g, &(Node){ .op = OP_random, .dt = DT_u64, .rank = rank, .dims = dims, .nin = 1, .in = &key });
+    return graph_add(
+        g, &(Node){ .op = OP_random, .dt = DT_u64, .rank = rank, .dims = dims, .nin = 1, .in = &key });
 }
 
-/* ---- elementwise ------------------------------------------------------------------------------------------------------------- */
+/* ---- elementwise ------------------------------------------------------------------------------------- */
 
 static void check_dtypes(Graph *g, Op op, int n, Node *const *in)
 {
     const PrimInfo *p = &prim_info[op];
     int first = op == OP_where;
     if (first && in[0]->dt != DT_bool)
-        fail(g->cx, E_INVALID, "the condition of where has dtype %s; bool is wanted", dtype_info[in[0]->dt].name);
+        fail(g->cx, E_INVALID, "the condition of where has dtype %s; bool is wanted",
+             dtype_info[in[0]->dt].name);
     for (int k = first + 1; k < n; k++)
         if (in[k]->dt != in[first]->dt)
-            fail(g->cx, E_INVALID, "%s of dtypes %s and %s; they must be equal", p->name, dtype_info[in[first]->dt].name, dtype_info[in[k]->dt].name);
+            fail(g->cx, E_INVALID, "%s of dtypes %s and %s; they must be equal", p->name,
+                 dtype_info[in[first]->dt].name, dtype_info[in[k]->dt].name);
     if (first) return;
     char class = dtype_info[in[0]->dt].class;
     if (!strchr(p->domain, class == 'S' || class == 'U' ? 'I' : class))
@@ -104,7 +105,8 @@ Node *g_where(Graph *g, Node *c, Node *a, Node *b) { return g_op(g, OP_where, 3,
 
 Node *g_cast_sat(Graph *g, Node *x, DType to, bool saturate)
 {
-    return graph_add(g, &(Node){ .op = OP_cast, .dt = to, .rank = x->rank, .dims = x->dims, .nin = 1, .in = &x, .saturate = saturate });
+    return graph_add(g, &(Node){ .op = OP_cast, .dt = to, .rank = x->rank, .dims = x->dims, .nin = 1,
+                                 .in = &x, .saturate = saturate });
 }
 
 Node *g_cast(Graph *g, Node *x, DType to) { return g_cast_sat(g, x, to, true); }
@@ -112,16 +114,19 @@ Node *g_cast(Graph *g, Node *x, DType to) { return g_cast_sat(g, x, to, true); }
 Node *g_bitcast(Graph *g, Node *x, DType to)
 {
     if (dtype_bits(to) != dtype_bits(x->dt))
-        fail(g->cx, E_INVALID, "bitcast from %s to %s: their sizes differ", dtype_info[x->dt].name, dtype_info[to].name);
-    return graph_add(g, &(Node){ .op = OP_bitcast, .dt = to, .rank = x->rank, .dims = x->dims, .nin = 1, .in = &x });
+        fail(g->cx, E_INVALID, "bitcast from %s to %s: their sizes differ", dtype_info[x->dt].name,
+             dtype_info[to].name);
+    return graph_add(
+        g, &(Node){ .op = OP_bitcast, .dt = to, .rank = x->rank, .dims = x->dims, .nin = 1, .in = &x });
 }
 
-/* ---- loops ------------------------------------------------------------------------------------------------------------------- */
+/* ---- loops ------------------------------------------------------------------------------------------- */
 
 static void check_fold(Graph *g, FoldKind kind, const Node *x)
 {
     bool order = kind == FOLD_max || kind == FOLD_min;
-    if (x->dt == DT_bool && !order) fail(g->cx, E_INVALID, "%s of dtype bool; only max and min are defined on it", fold_name[kind]);
+    if (x->dt == DT_bool && !order)
+        fail(g->cx, E_INVALID, "%s of dtype bool; only max and min are defined on it", fold_name[kind]);
 }
 
 /* Shape of a fold's result; to `kept` with size 1 in place of what was reduced. */
@@ -141,11 +146,12 @@ Node *g_fold(Graph *g, FoldKind kind, Node *x, uint32_t axes, bool keep)
     ASSERT(kind <= FOLD_min);
     check_fold(g, kind, x);
     if (axes >> x->rank)
-        fail(g->cx, E_INVALID, "%s over axes (mask %#x) that %s does not have", fold_name[kind], axes, dims_str(g, x->rank, x->dims));
+        fail(g->cx, E_INVALID, "%s over axes (mask %#x) that %s does not have", fold_name[kind], axes,
+             dims_str(g, x->rank, x->dims));
     Dim *dims[MAX_RANK], *kept[MAX_RANK];
     int rank = fold_shape(g, x, axes, dims, kept), full = x->rank;
     if (!axes) return x;
-    for (int k = full - 1; k >= 0; k--) {       /* an axis of size 1 folds to its element */
+    for (int k = full - 1; k >= 0; k--) { /* an axis of size 1 folds to its element */
         if (!(axes & axis_bit(k)) || !dim_is(x->dims[k], 1)) continue;
         uint32_t below = axes & (axis_bit(k) - 1);
         x = g_squeeze(g, x, k);
@@ -161,13 +167,15 @@ Node *g_argfold(Graph *g, FoldKind kind, Node *x, int axis, bool keep, bool last
 {
     ASSERT(kind == FOLD_argmax || kind == FOLD_argmin);
     if (axis < 0 || axis >= x->rank)
-        fail(g->cx, E_INVALID, "%s along axis %d of %s", fold_name[kind], axis, dims_str(g, x->rank, x->dims));
+        fail(g->cx, E_INVALID, "%s along axis %d of %s", fold_name[kind], axis,
+             dims_str(g, x->rank, x->dims));
     if (dim_is(x->dims[axis], 0))
-        fail(g->cx, E_INVALID, "%s along axis %d of %s, which has no elements", fold_name[kind], axis, dims_str(g, x->rank, x->dims));
+        fail(g->cx, E_INVALID, "%s along axis %d of %s, which has no elements", fold_name[kind], axis,
+             dims_str(g, x->rank, x->dims));
     Dim *dims[MAX_RANK], *kept[MAX_RANK];
     int rank = fold_shape(g, x, axis_bit(axis), dims, kept);
-    Node *y = graph_add(g, &(Node){ .op = OP_fold, .dt = DT_i64, .rank = rank, .dims = dims, .nin = 1, .in = &x,
-                                    .kind = (uint8_t)kind, .axes = axis_bit(axis), .last = last });
+    Node *y = graph_add(g, &(Node){ .op = OP_fold, .dt = DT_i64, .rank = rank, .dims = dims, .nin = 1,
+                                    .in = &x, .kind = (uint8_t)kind, .axes = axis_bit(axis), .last = last });
     return keep ? g_unsqueeze(g, y, axis) : y;
 }
 
@@ -176,9 +184,10 @@ Node *g_scan(Graph *g, FoldKind kind, Node *x, int axis, bool exclusive, bool re
     ASSERT(kind <= FOLD_min);
     check_fold(g, kind, x);
     if (axis < 0 || axis >= x->rank)
-        fail(g->cx, E_INVALID, "running %s along axis %d of %s", fold_name[kind], axis, dims_str(g, x->rank, x->dims));
+        fail(g->cx, E_INVALID, "running %s along axis %d of %s", fold_name[kind], axis,
+             dims_str(g, x->rank, x->dims));
     if (reverse) x = g_flip(g, x, axis);
-    if (exclusive) {                    /* the identity moves in, the last element moves out */
+    if (exclusive) { /* the identity moves in, the last element moves out */
         Dim *before[MAX_RANK], *after[MAX_RANK];
         for (int k = 0; k < x->rank; k++) {
             before[k] = dim_const(g, k == axis);
@@ -186,12 +195,12 @@ Node *g_scan(Graph *g, FoldKind kind, Node *x, int axis, bool exclusive, bool re
         }
         x = g_pad(g, x, before, after, fold_start(kind, x->dt));
     }
-    x = graph_add(g, &(Node){ .op = OP_scan, .dt = x->dt, .rank = x->rank, .dims = x->dims, .nin = 1, .in = &x,
-                              .axis = axis, .kind = (uint8_t)kind });
+    x = graph_add(g, &(Node){ .op = OP_scan, .dt = x->dt, .rank = x->rank, .dims = x->dims, .nin = 1,
+                              .in = &x, .axis = axis, .kind = (uint8_t)kind });
     return reverse ? g_flip(g, x, axis) : x;
 }
 
-/* ---- join -------------------------------------------------------------------------------------------------------------------- */
+/* ---- join -------------------------------------------------------------------------------------------- */
 
 static Node *join_consts(Graph *g, const Tensor *a, const Tensor *b, int axis)
 {
@@ -216,7 +225,8 @@ static Node *join_consts(Graph *g, const Tensor *a, const Tensor *b, int axis)
 static Node *join_known(Graph *g, Node *a, Node *b, int axis)
 {
     int na, nb;
-    Dim **sa = a->rank == 1 && a->dt == DT_i64 ? node_as_dims(g, a, &na) : NULL, **sb = sa ? node_as_dims(g, b, &nb) : NULL;
+    Dim **sa = a->rank == 1 && a->dt == DT_i64 ? node_as_dims(g, a, &na) : NULL,
+        **sb = sa ? node_as_dims(g, b, &nb) : NULL;
     if (sb) {
         Dim **v = NEWS(g->arena, Dim *, na + nb + 1);
         memcpy(v, sa, sizeof *v * (size_t)na);
@@ -233,11 +243,13 @@ Node *g_join(Graph *g, int n, Node *const *x, int axis)
     ASSERT(n >= 1);
     Dim *dims[MAX_RANK];
     int rank = x[0]->rank;
-    if (axis < 0 || axis >= rank) fail(g->cx, E_INVALID, "join along axis %d of %s", axis, dims_str(g, rank, x[0]->dims));
+    if (axis < 0 || axis >= rank)
+        fail(g->cx, E_INVALID, "join along axis %d of %s", axis, dims_str(g, rank, x[0]->dims));
     memcpy(dims, x[0]->dims, sizeof *dims * (size_t)rank);
     for (int p = 1; p < n; p++) {
         if (x[p]->dt != x[0]->dt)
-            fail(g->cx, E_INVALID, "join of dtypes %s and %s; they must be equal", dtype_info[x[0]->dt].name, dtype_info[x[p]->dt].name);
+            fail(g->cx, E_INVALID, "join of dtypes %s and %s; they must be equal", dtype_info[x[0]->dt].name,
+                 dtype_info[x[p]->dt].name);
         bool fits = x[p]->rank == rank;
         for (int k = 0; fits && k < rank; k++) {
             if (k == axis) continue;
@@ -245,27 +257,31 @@ Node *g_join(Graph *g, int n, Node *const *x, int axis)
             if (dim_is_const(x[p]->dims[k])) dims[k] = x[p]->dims[k];
         }
         if (!fits)
-            fail(g->cx, E_INVALID, "shapes %s and %s cannot be joined along axis %d", dims_str(g, rank, x[0]->dims),
-                 dims_str(g, x[p]->rank, x[p]->dims), axis);
+            fail(g->cx, E_INVALID, "shapes %s and %s cannot be joined along axis %d",
+                 dims_str(g, rank, x[0]->dims), dims_str(g, x[p]->rank, x[p]->dims), axis);
     }
     Dim *total = dim_const(g, 0);
-    VEC(Node *) piece = {0};
+    VEC(Node *) piece = { 0 };
     for (int p = 0; p < n; p++) {
         if (dim_is(x[p]->dims[axis], 0)) continue;
         total = dim_add(g, total, x[p]->dims[axis]);
         dims[axis] = x[p]->dims[axis];
-        Node *y = g_expand(g, x[p], rank, dims);        /* sizes that are equal by decision become the same */
+        Node *y = g_expand(g, x[p], rank, dims); /* sizes that are equal by decision become the same */
         bool nested = y->op == OP_join && y->axis == axis;
         for (int k = 0; k < (nested ? y->nin : 1); k++) {
-            Node *z = nested ? y->in[k] : y, *both = piece.n ? join_known(g, piece.at[piece.n - 1], z, axis) : NULL;
-            if (both) piece.at[piece.n - 1] = both;
-            else vec_push(g->arena, &piece, z);
+            Node *z = nested ? y->in[k] : y,
+                 *both = piece.n ? join_known(g, piece.at[piece.n - 1], z, axis) : NULL;
+            if (both)
+                piece.at[piece.n - 1] = both;
+            else
+                vec_push(g->arena, &piece, z);
         }
     }
     if (!piece.n) return x[0];
     if (piece.n == 1) return piece.at[0];
     dims[axis] = total;
-    return graph_add(g, &(Node){ .op = OP_join, .dt = x[0]->dt, .rank = rank, .dims = dims, .nin = piece.n, .in = piece.at, .axis = axis });
+    return graph_add(g, &(Node){ .op = OP_join, .dt = x[0]->dt, .rank = rank, .dims = dims, .nin = piece.n,
+                                 .in = piece.at, .axis = axis });
 }
 
 Node **g_call(Graph *g, const Call *call, Node *const *in, const int *rank, Dim *const *const *dims)
@@ -277,23 +293,29 @@ Node **g_call(Graph *g, const Call *call, Node *const *in, const int *rank, Dim 
     Node *whole = graph_add(g, &(Node){ .op = OP_call, .nin = call->nin, .in = in, .call = own });
     Node **part = NEWS(g->arena, Node *, call->nout + 1);
     for (int k = 0; k < call->nout; k++)
-        part[k] = graph_add(g, &(Node){ .op = OP_part, .dt = call->out_dt[k], .rank = rank[k], .dims = dims[k], .nin = 1, .in = &whole, .index = k });
+        part[k] = graph_add(g, &(Node){ .op = OP_part, .dt = call->out_dt[k], .rank = rank[k],
+                                        .dims = dims[k], .nin = 1, .in = &whole, .index = k });
     return part;
 }
 
-/* ---- composites -------------------------------------------------------------------------------------------------------------- */
+/* ---- composites -------------------------------------------------------------------------------------- */
 
-/* Both operands as views over [batch..., M, N, K]: a gets a column axis of size 1, b a row axis, and broadcasting does the rest. */
+/* Both operands as views over [batch..., M, N, K]: a gets a column axis of size 1, b a row axis; they broadcast. */
 Node *g_matmul(Graph *g, Node *a, Node *b)
 {
     DType dt = a->dt, wide = dtype_wide(dt);
-    if (b->dt != dt) fail(g->cx, E_INVALID, "matmul of dtypes %s and %s; they must be equal", dtype_info[dt].name, dtype_info[b->dt].name);
+    if (b->dt != dt)
+        fail(g->cx, E_INVALID, "matmul of dtypes %s and %s; they must be equal", dtype_info[dt].name,
+             dtype_info[b->dt].name);
     int most = a->rank > b->rank ? a->rank : b->rank;
     if (!a->rank || !b->rank || most + 1 > MAX_RANK)
-        fail(g->cx, E_INVALID, "matmul of shapes %s and %s: the ranks must be 1 to %d", dims_str(g, a->rank, a->dims), dims_str(g, b->rank, b->dims), MAX_RANK - 1);
+        fail(g->cx, E_INVALID, "matmul of shapes %s and %s: the ranks must be 1 to %d",
+             dims_str(g, a->rank, a->dims), dims_str(g, b->rank, b->dims), MAX_RANK - 1);
     bool rows = a->rank > 1, columns = b->rank > 1;
-    if (!dim_decide_eq(g, a->dims[a->rank - 1], b->dims[columns ? b->rank - 2 : 0], "matmul: inner sizes agree"))
-        fail(g->cx, E_INVALID, "matmul of shapes %s and %s: the inner sizes differ", dims_str(g, a->rank, a->dims), dims_str(g, b->rank, b->dims));
+    if (!dim_decide_eq(g, a->dims[a->rank - 1], b->dims[columns ? b->rank - 2 : 0],
+                       "matmul: inner sizes agree"))
+        fail(g->cx, E_INVALID, "matmul of shapes %s and %s: the inner sizes differ",
+             dims_str(g, a->rank, a->dims), dims_str(g, b->rank, b->dims));
     a = g_cast(g, a, wide);
     b = g_cast(g, b, wide);
     if (columns) {
@@ -311,7 +333,8 @@ Node *g_matmul(Graph *g, Node *a, Node *b)
 
 static void check_float(Graph *g, const Node *x, const char *what)
 {
-    if (!dtype_is_float(x->dt)) fail(g->cx, E_INVALID, "%s of dtype %s; a float is wanted", what, dtype_info[x->dt].name);
+    if (!dtype_is_float(x->dt))
+        fail(g->cx, E_INVALID, "%s of dtype %s; a float is wanted", what, dtype_info[x->dt].name);
 }
 
 Node *g_softmax(Graph *g, Node *x, uint32_t axes, bool logarithm)

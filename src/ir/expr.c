@@ -1,15 +1,17 @@
 /* expr.c: the expression language of the operator tables: "e = exp(x - max[axis](x)); e / sum[axis](e)".
  *
- * Recursive descent over the text, one function for each level of C's precedence; values are built while parsing, so there is no tree.
+ * Recursive descent over the text, one function for each level of C's precedence; values are built while
+ * parsing, so there is no tree.
  *
  *     program  statement { ';' statement }         the value is that of the last one, an expression
  *     statement  [ name '=' ] expression
- *     levels   || , && , == != , < <= > >= , + - , * / % , unary - ! , primary       (% has the sign of the dividend, as in C)
+ *     levels   || , && , == != , < <= > >= , + - , * / % , unary - ! , primary   (% as in C)
  *     primary  number | name | name '(' arguments ')' | name '[' axes ']' '(' argument ')' | '(' expression ')'
  *
- * A value is a node or a number. Numbers are doubles until they meet a node and take its dtype; operations of numbers alone are done at
- * once, so a formula may branch on an attribute: where(alpha > 0, ...). Calls: any elementwise primitive, the folds sum prod max min mean
- * with an axes binding (reduced axes keep size 1), a dtype's name (a cast), and the composites of composite_table. */
+ * A value is a node or a number. Numbers are doubles until they meet a node and take its dtype; operations
+ * of numbers alone are done at once, so a formula may branch on an attribute: where(alpha > 0, ...). Calls:
+ * any elementwise primitive, the folds sum prod max min mean with an axes binding (reduced axes keep size
+ * 1), a dtype's name (a cast), and the composites of composite_table. */
 #include "ir/ir.h"
 #include <math.h>
 #include <stdlib.h>
@@ -30,7 +32,7 @@ typedef struct Expr {
 
 static Value expr_value(Expr *x);
 
-/* ---- words ------------------------------------------------------------------------------------------------------------------- */
+/* ---- words ------------------------------------------------------------------------------------------- */
 
 static _Noreturn void expr_fail(Expr *x, const char *what)
 {
@@ -58,7 +60,8 @@ static bool expr_take(Expr *x, const char *s)
 
 static void expr_want(Expr *x, const char *s)
 {
-    if (!expr_take(x, s)) fail(x->g->cx, E_FORMAT, "formula \"%s\": '%s' wanted at \"%.20s\"", x->text, s, x->at);
+    if (!expr_take(x, s))
+        fail(x->g->cx, E_FORMAT, "formula \"%s\": '%s' wanted at \"%.20s\"", x->text, s, x->at);
 }
 
 /* The name that is next, or 0 characters. */
@@ -73,7 +76,7 @@ static size_t expr_name(Expr *x)
 
 static bool same_name(const char *name, const char *at, size_t n) { return strlen(name) == n && !memcmp(name, at, n); }
 
-/* ---- values ------------------------------------------------------------------------------------------------------------------ */
+/* ---- values ------------------------------------------------------------------------------------------ */
 
 static Value of_number(double v) { return (Value){ .number = v }; }
 static Value of_node(Node *n) { return (Value){ .node = n }; }
@@ -84,22 +87,26 @@ static Node *as_node(Expr *x, Value v, DType dt)
     if (v.node) return v.node;
     if (dtype_is_float(dt)) return g_scalar(x->g, dt, v.number);
     if (v.number != floor(v.number) || fabs(v.number) > 9007199254740992.0)
-        fail(x->g->cx, E_INVALID, "formula \"%s\": %g is no value of dtype %s", x->text, v.number, dtype_info[dt].name);
+        fail(x->g->cx, E_INVALID, "formula \"%s\": %g is no value of dtype %s", x->text, v.number,
+             dtype_info[dt].name);
     return g_int(x->g, dt, (int64_t)v.number);
 }
 
 static Value expr_op(Expr *x, Op op, int n, const Value *v)
 {
     const PrimInfo *p = &prim_info[op];
-    if (p->arity != n) expr_fail(x, arena_fmt(x->g->arena, "%s takes %d operands, not %d,", p->name, p->arity, n));
+    if (p->arity != n)
+        expr_fail(x, arena_fmt(x->g->arena, "%s takes %d operands, not %d,", p->name, p->arity, n));
     DType dt = DT_none;
     for (int k = 0; k < n && dt == DT_none; k++)
         if (v[k].node) dt = v[k].node->dt;
     if (dt == DT_none) {                /* numbers: done now. Truth values are the numbers 0 and 1 */
         Scalar in[MAX_ARGS];
         bool truth = !strchr(p->domain, 'F');
-        for (int k = 0; k < n; k++) in[k] = truth ? (Scalar){ .i = v[k].number != 0 } : (Scalar){ .f = v[k].number };
-        if (truth && !strchr(p->domain, 'B')) expr_fail(x, arena_fmt(x->g->arena, "%s of numbers alone", p->name));
+        for (int k = 0; k < n; k++)
+            in[k] = truth ? (Scalar){ .i = v[k].number != 0 } : (Scalar){ .f = v[k].number };
+        if (truth && !strchr(p->domain, 'B'))
+            expr_fail(x, arena_fmt(x->g->arena, "%s of numbers alone", p->name));
         Scalar y = eval_ew(op, truth ? DT_bool : DT_f64, n, in);
         return of_number(truth || p->compares ? (double)y.i : y.f);
     }
@@ -119,7 +126,7 @@ static Value expr_where(Expr *x, Value c, Value a, Value b)
     return of_node(g_where(x->g, c.node, as_node(x, a, dt), as_node(x, b, dt)));
 }
 
-/* ---- composites: name, number of operands, value ----------------------------------------------------------------------------- */
+/* ---- composites: name, number of operands, value ----------------------------------------------------- */
 
 #define V1(f) static Value composite_##f(Expr *x, const Value *v)
 V1(recip)   { return expr_op2(x, OP_div, of_number(1), v[0]); }
@@ -152,7 +159,7 @@ static const struct { const char *name; int n; Value (*make)(Expr *x, const Valu
     { "ne", 2, composite_ne },         { "where", 3, composite_where },
 };
 
-/* ---- grammar ----------------------------------------------------------------------------------------------------------------- */
+/* ---- grammar ----------------------------------------------------------------------------------------- */
 
 static int expr_arguments(Expr *x, Value *v)
 {
@@ -201,7 +208,8 @@ static Value expr_call(Expr *x, const char *name, size_t n)
     int nv = expr_arguments(x, v);
     for (size_t k = 0; k < COUNT_OF(composite_table); k++) {
         if (strcmp(composite_table[k].name, word)) continue;
-        if (composite_table[k].n != nv) expr_fail(x, arena_fmt(x->g->arena, "%s takes %d operands, not %d,", word, composite_table[k].n, nv));
+        if (composite_table[k].n != nv)
+            expr_fail(x, arena_fmt(x->g->arena, "%s takes %d operands, not %d,", word, composite_table[k].n, nv));
         return composite_table[k].make(x, v);
     }
     Op op = op_from_name(word);

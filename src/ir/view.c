@@ -1,17 +1,19 @@
 /* view.c: the builders of views, and broadcasting.
  *
- * Every movement of elements (reshape, transpose, expand, slice, pad, flip, a gather with known indices) is one node:
+ * Every movement of elements (reshape, transpose, expand, slice, pad, flip, a gather with known indices) is
+ * one node:
  *     out[i] = valid(i) ? x[idx(i)] : fill
  * All builders here only compute idx and the predicates; g_view does the rest, in this order:
- *     compose with a view below   ->   drop what is proved or cannot matter   ->   fold constants and sizes   ->   drop identities
- * so a chain of movements is one node, and the shape arithmetic of a model (Shape, Gather, Slice, Concat) is no node at all.
+ *     compose with a view below -> drop what is proved -> fold constants and sizes -> drop identities
+ * so a chain of movements is one node, and the shape arithmetic of a model (Shape, Gather, Slice, Concat) is
+ * no node at all.
  *
- * Questions about symbolic sizes are put so that the answer for the hints needs one guard and not two: dim_hint chooses which question to
- * ask, dim_decide_* then proves it or records it. */
+ * Questions about symbolic sizes are put so that the answer for the hints needs one guard and not two:
+ * dim_hint chooses which question to ask, dim_decide_* then proves it or records it. */
 #include "ir/ir.h"
 #include <string.h>
 
-enum { VIEW_LIMIT = 64, SPREAD_LIMIT = 16 };    /* elements of an integer constant that a view may compute now; from one element */
+enum { VIEW_LIMIT = 64, SPREAD_LIMIT = 16 }; /* elements of an integer constant computed now; from one element */
 
 char *dims_str(const Graph *g, int rank, Dim *const *dims)
 {
@@ -27,13 +29,15 @@ char *dims_str(const Graph *g, int rank, Dim *const *dims)
 
 static void check_rank(Graph *g, int rank)
 {
-    if (rank > MAX_RANK) fail(g->cx, E_INVALID, "a tensor of rank %d; at most %d is possible", rank, MAX_RANK);
+    if (rank > MAX_RANK)
+        fail(g->cx, E_INVALID, "a tensor of rank %d; at most %d is possible", rank, MAX_RANK);
 }
 
 static void check_axis(Graph *g, const Node *x, int axis, const char *what)
 {
     if (axis < 0 || axis >= x->rank)
-        fail(g->cx, E_INVALID, "%s along axis %d of a tensor of shape %s", what, axis, dims_str(g, x->rank, x->dims));
+        fail(g->cx, E_INVALID, "%s along axis %d of a tensor of shape %s", what, axis,
+             dims_str(g, x->rank, x->dims));
 }
 
 static Dim *dims_product(Graph *g, int n, Dim *const *dims)
@@ -45,7 +49,7 @@ static Dim *dims_product(Graph *g, int n, Dim *const *dims)
 
 Dim *g_count(Graph *g, const Node *x) { return dims_product(g, x->rank, x->dims); }
 
-/* ---- broadcasting ------------------------------------------------------------------------------------------------------------ */
+/* ---- broadcasting ------------------------------------------------------------------------------------ */
 
 Dim *dim_broadcast(Graph *g, Dim *a, Dim *b)
 {
@@ -65,11 +69,12 @@ Dim *dim_broadcast(Graph *g, Dim *a, Dim *b)
 int dims_broadcast(Graph *g, int ra, Dim *const *a, int rb, Dim *const *b, Dim **out)
 {
     int rank = ra > rb ? ra : rb;
-    Dim *to[MAX_RANK];                  /* out may be a */
+    Dim *to[MAX_RANK]; /* out may be a */
     for (int k = 1; k <= rank; k++) {
         Dim *d = k > ra ? b[rb - k] : k > rb ? a[ra - k] : dim_broadcast(g, a[ra - k], b[rb - k]);
         if (!d)
-            fail(g->cx, E_INVALID, "shapes %s and %s do not broadcast", dims_str(g, ra, a), dims_str(g, rb, b));
+            fail(g->cx, E_INVALID, "shapes %s and %s do not broadcast", dims_str(g, ra, a),
+                 dims_str(g, rb, b));
         to[rank - k] = d;
     }
     memcpy(out, to, sizeof *out * (size_t)rank);
@@ -98,18 +103,19 @@ Node *g_expand(Graph *g, Node *x, int rank, Dim *const *dims)
         fits = idx[k] != NULL;
     }
     if (!fits)
-        fail(g->cx, E_INVALID, "shape %s does not broadcast to %s", dims_str(g, x->rank, x->dims), dims_str(g, rank, dims));
+        fail(g->cx, E_INVALID, "shape %s does not broadcast to %s", dims_str(g, x->rank, x->dims),
+             dims_str(g, rank, dims));
     return g_view(g, x, rank, dims, &(View){ .nidx = x->rank, .idx = idx });
 }
 
-/* ---- what a view may fold into ----------------------------------------------------------------------------------------------- */
+/* ---- what a view may fold into ----------------------------------------------------------------------- */
 
 /* The elements chosen by a view from sizes or from an integer constant, when all indices are known now; else NULL. */
 static Node *view_fold_ints(Graph *g, Node *x, int rank, Dim *const *dims, const View *v)
 {
     bool sizes = x->op == OP_dims;
     if (!sizes && (x->op != OP_const || dtype_is_float(x->dt) || !x->tensor->data)) return NULL;
-    int64_t n = 1, at[MAX_RANK] = {0};
+    int64_t n = 1, at[MAX_RANK] = { 0 };
     for (int k = 0; k < rank; k++) {
         if (!dim_is_const(dims[k]) || dims[k]->c > VIEW_LIMIT) return NULL;
         n *= dims[k]->c;
@@ -143,7 +149,8 @@ static Node *view_fold_ints(Graph *g, Node *x, int rank, Dim *const *dims, const
         int64_t offset = 0;
         for (int k = 0; valid && k < v->nidx; k++) {
             Dim *e = dim_subst(g, v->idx[k], rank, to);
-            if (!dim_is_const(e) || e->c < 0 || !dim_is_const(x->dims[k]) || e->c >= x->dims[k]->c) return NULL;
+            if (!dim_is_const(e) || e->c < 0 || !dim_is_const(x->dims[k]) || e->c >= x->dims[k]->c)
+                return NULL;
             offset += e->c * (sizes ? 1 : x->tensor->strides[k]);
         }
         if (sizes) {
@@ -151,7 +158,8 @@ static Node *view_fold_ints(Graph *g, Node *x, int rank, Dim *const *dims, const
         } else {
             size_t size = dtype_size(x->dt);
             const char *src = (const char *)x->tensor->data + (ptrdiff_t)size * offset;
-            scalar_store(x->dt, (char *)t->data + size * (size_t)j, valid ? scalar_load(x->dt, src) : v->fill);
+            scalar_store(x->dt, (char *)t->data + size * (size_t)j,
+                         valid ? scalar_load(x->dt, src) : v->fill);
         }
     }
     return sizes ? g_dims(g, rank, (int)n, chosen) : g_const(g, t);
@@ -178,7 +186,7 @@ static Node *splat(Graph *g, DType dt, Scalar value, int rank, Dim *const *dims)
 {
     Tensor *t = tensor_new(g->arena, g->cx, dt, 0, NULL);
     scalar_store(dt, t->data, value);
-    return g_view(g, g_const(g, t), rank, dims, &(View){0});
+    return g_view(g, g_const(g, t), rank, dims, &(View){ 0 });
 }
 
 /* An iota whose own axis is one axis of the result, or stands still. */
@@ -226,13 +234,14 @@ Node *g_view(Graph *g, Node *x, int rank, Dim *const *dims, const View *v)
     for (int k = 0; k < v->npred; k++) never = !pred_add(g, pred, &nown, v->pred[k]) || never;
     npred = nown;
     for (int k = 0; below && k < below->npred; k++) {
-        Pred p = { dim_subst(g, below->pred[k].e, v->nidx, v->idx), dim_subst(g, below->pred[k].n, v->nidx, v->idx) };
+        Pred p = { dim_subst(g, below->pred[k].e, v->nidx, v->idx),
+                   dim_subst(g, below->pred[k].n, v->nidx, v->idx) };
         never_below = !pred_add(g, pred, &npred, p) || never_below;
     }
     Scalar fill = scalar_round(x->dt, v->fill, true);
     if (never) return splat(g, x->dt, fill, rank, dims);
     if (below && nown && (npred > nown || never_below) && below->fill.u != fill.u) {
-        below = NULL;                   /* both are invalid somewhere, and one fill cannot serve both */
+        below = NULL; /* both are invalid somewhere, and one fill cannot serve both */
         npred = nown;
     }
     if (below) {
@@ -246,27 +255,29 @@ Node *g_view(Graph *g, Node *x, int rank, Dim *const *dims, const View *v)
     for (int k = 0; k < x->rank; k++)
         if (dim_is(x->dims[k], 1)) idx[k] = dim_const(g, 0);
     View w = { .nidx = x->rank, .idx = idx, .npred = npred, .pred = pred };
-    if (npred) w.fill = fill;           /* without predicates it is all zeros, so that equal views are one node */
+    if (npred) w.fill = fill; /* without predicates it is all zeros, so that equal views are one node */
     Node *y = view_fold_ints(g, x, rank, dims, &w);
     if (y) return y;
     if (is_one_const(x)) {
         if (x->rank) x = scalar_of(g, x);
         w.nidx = 0;
-        if (npred && scalar_load(x->dt, x->tensor->data).u == fill.u) w = (View){0};
+        if (npred && scalar_load(x->dt, x->tensor->data).u == fill.u) w = (View){ 0 };
     }
     if (x->op == OP_iota && !npred && (y = view_fold_iota(g, x, rank, dims, &w))) return y;
     if (view_is_identity(g, x, rank, dims, &w)) return x;
-    return graph_add(g, &(Node){ .op = OP_view, .dt = x->dt, .rank = rank, .dims = dims, .nin = 1, .in = &x, .view = w });
+    return graph_add(
+        g, &(Node){ .op = OP_view, .dt = x->dt, .rank = rank, .dims = dims, .nin = 1, .in = &x, .view = w });
 }
 
-/* ---- movements --------------------------------------------------------------------------------------------------------------- */
+/* ---- movements --------------------------------------------------------------------------------------- */
 
 Node *g_transpose(Graph *g, Node *x, const int *perm)
 {
-    Dim *dims[MAX_RANK], *idx[MAX_RANK] = {0};
+    Dim *dims[MAX_RANK], *idx[MAX_RANK] = { 0 };
     for (int k = 0; k < x->rank; k++) {
         if (perm[k] < 0 || perm[k] >= x->rank || idx[perm[k]])
-            fail(g->cx, E_INVALID, "the axes given to transpose are no permutation of the %d axes of %s", x->rank, dims_str(g, x->rank, x->dims));
+            fail(g->cx, E_INVALID, "the axes given to transpose are no permutation of the %d axes of %s",
+                 x->rank, dims_str(g, x->rank, x->dims));
         dims[k] = x->dims[perm[k]];
         idx[perm[k]] = dim_idx(g, k, dims[k]);
     }
@@ -274,7 +285,8 @@ Node *g_transpose(Graph *g, Node *x, const int *perm)
 }
 
 /* Index of the source axes [s0, s1) from the result axes [d0, d1), which hold the same number of elements. */
-static void reshape_group(Graph *g, const Node *x, int s0, int s1, Dim *const *dims, int d0, int d1, Dim **idx)
+static void reshape_group(Graph *g, const Node *x, int s0, int s1, Dim *const *dims, int d0, int d1,
+                          Dim **idx)
 {
     Dim *linear = dim_const(g, 0), *stride = dim_const(g, 1);
     for (int k = d1 - 1; k >= d0; k--) {
@@ -285,7 +297,7 @@ static void reshape_group(Graph *g, const Node *x, int s0, int s1, Dim *const *d
     stride = dim_const(g, 1);
     for (int k = s1 - 1; k >= s0; k--) {
         idx[k] = dim_div(g, linear, stride);
-        if (k > s0) idx[k] = dim_mod(g, idx[k], x->dims[k]);     /* the first is below its size anyway */
+        if (k > s0) idx[k] = dim_mod(g, idx[k], x->dims[k]); /* the first is below its size anyway */
         stride = dim_mul(g, stride, x->dims[k]);
     }
 }
@@ -295,7 +307,8 @@ Node *g_reshape(Graph *g, Node *x, int rank, Dim *const *dims)
     check_rank(g, rank);
     Dim *from = g_count(g, x), *to = dims_product(g, rank, dims), *idx[MAX_RANK];
     if (!dim_decide_eq(g, from, to, "reshape keeps the number of elements"))
-        fail(g->cx, E_INVALID, "cannot reshape %s to %s: the numbers of elements differ", dims_str(g, x->rank, x->dims), dims_str(g, rank, dims));
+        fail(g->cx, E_INVALID, "cannot reshape %s to %s: the numbers of elements differ",
+             dims_str(g, x->rank, x->dims), dims_str(g, rank, dims));
     View v = { .nidx = x->rank, .idx = idx };
     if (dim_is(from, 0) || dim_is(to, 0)) {
         for (int k = 0; k < x->rank; k++) idx[k] = dim_const(g, 0);
@@ -307,7 +320,8 @@ Node *g_reshape(Graph *g, Node *x, int rank, Dim *const *dims)
         Dim *p = dim_const(g, 1), *q = p;
         do {
             int64_t hp = dim_hint(g, p), hq = dim_hint(g, q);
-            bool more_p = i < x->rank && (j == rank || hp <= hq), more_q = j < rank && (i == x->rank || hq <= hp);
+            bool more_p = i < x->rank && (j == rank || hp <= hq),
+                 more_q = j < rank && (i == x->rank || hq <= hp);
             if (more_p) p = dim_mul(g, p, x->dims[i++]);
             if (more_q) q = dim_mul(g, q, dims[j++]);
         } while (p != q && (i < x->rank || j < rank));
@@ -318,7 +332,8 @@ Node *g_reshape(Graph *g, Node *x, int rank, Dim *const *dims)
 
 Node *g_flatten(Graph *g, Node *x, int axis)
 {
-    if (axis < 0 || axis > x->rank) fail(g->cx, E_INVALID, "cannot flatten %s at axis %d", dims_str(g, x->rank, x->dims), axis);
+    if (axis < 0 || axis > x->rank)
+        fail(g->cx, E_INVALID, "cannot flatten %s at axis %d", dims_str(g, x->rank, x->dims), axis);
     Dim *dims[2] = { dims_product(g, axis, x->dims), dims_product(g, x->rank - axis, x->dims + axis) };
     return g_reshape(g, x, 2, dims);
 }
@@ -339,11 +354,13 @@ Node *g_slice(Graph *g, Node *x, int axis, Dim *start, Dim *count, int64_t step)
     ASSERT(step != 0);
     Dim *dims[MAX_RANK], *idx[MAX_RANK], *size = x->dims[axis], *none = dim_const(g, -1);
     identity_map(g, x, dims, idx);
-    if (!dim_is_const(count) && dim_hint(g, count) == 0 && dim_decide_eq(g, count, dim_const(g, 0), why)) count = dim_const(g, 0);
+    if (!dim_is_const(count) && dim_hint(g, count) == 0 && dim_decide_eq(g, count, dim_const(g, 0), why))
+        count = dim_const(g, 0);
     if (!dim_is(count, 0)) {
         Dim *last = dim_add(g, start, dim_mulc(g, dim_addc(g, count, -1), step));
         Dim *low = step > 0 ? start : last, *high = step > 0 ? last : start;
-        if (!dim_decide_lt(g, none, count, why) || !dim_decide_lt(g, none, low, why) || !dim_decide_lt(g, high, size, why)) {
+        if (!dim_decide_lt(g, none, count, why) || !dim_decide_lt(g, none, low, why) ||
+            !dim_decide_lt(g, high, size, why)) {
             Dim *const range[3] = { start, count, dim_const(g, step) };
             fail(g->cx, E_INVALID, "slice [start,count,step] = %s along axis %d reaches outside %s",
                  dims_str(g, 3, range), axis, dims_str(g, x->rank, x->dims));
@@ -361,8 +378,8 @@ Node *g_pad(Graph *g, Node *x, Dim *const *before, Dim *const *after, Scalar fil
     for (int k = 0; k < x->rank; k++) {
         dims[k] = dim_add(g, x->dims[k], dim_add(g, before[k], after[k]));
         if (!dim_decide_lt(g, dim_const(g, -1), dims[k], "a padded size is not negative"))
-            fail(g->cx, E_INVALID, "padding axis %d of %s by %s leaves less than nothing", k, dims_str(g, x->rank, x->dims),
-                 dims_str(g, 2, (Dim *const[]){ before[k], after[k] }));
+            fail(g->cx, E_INVALID, "padding axis %d of %s by %s leaves less than nothing", k,
+                 dims_str(g, x->rank, x->dims), dims_str(g, 2, (Dim *const[]){ before[k], after[k] }));
         idx[k] = dim_sub(g, dim_idx(g, k, dims[k]), before[k]);
         pred[k] = (Pred){ idx[k], x->dims[k] };
     }
@@ -373,7 +390,8 @@ Node *g_pad(Graph *g, Node *x, Dim *const *before, Dim *const *after, Scalar fil
 Node *g_unsqueeze(Graph *g, Node *x, int axis)
 {
     check_rank(g, x->rank + 1);
-    if (axis < 0 || axis > x->rank) fail(g->cx, E_INVALID, "no place for a new axis %d in %s", axis, dims_str(g, x->rank, x->dims));
+    if (axis < 0 || axis > x->rank)
+        fail(g->cx, E_INVALID, "no place for a new axis %d in %s", axis, dims_str(g, x->rank, x->dims));
     Dim *dims[MAX_RANK], *idx[MAX_RANK];
     for (int k = 0; k < x->rank; k++) {
         int to = k < axis ? k : k + 1;
@@ -388,11 +406,15 @@ Node *g_squeeze(Graph *g, Node *x, int axis)
 {
     check_axis(g, x, axis, "squeeze");
     if (!dim_decide_eq(g, x->dims[axis], dim_const(g, 1), "a squeezed axis has size 1"))
-        fail(g->cx, E_INVALID, "cannot squeeze axis %d of %s: its size is not 1", axis, dims_str(g, x->rank, x->dims));
+        fail(g->cx, E_INVALID, "cannot squeeze axis %d of %s: its size is not 1", axis,
+             dims_str(g, x->rank, x->dims));
     Dim *dims[MAX_RANK], *idx[MAX_RANK];
     for (int k = 0; k < x->rank; k++) {
         int to = k < axis ? k : k - 1;
-        if (k == axis) { idx[k] = dim_const(g, 0); continue; }
+        if (k == axis) {
+            idx[k] = dim_const(g, 0);
+            continue;
+        }
         dims[to] = x->dims[k];
         idx[k] = dim_idx(g, to, dims[to]);
     }
@@ -408,7 +430,7 @@ Node *g_flip(Graph *g, Node *x, int axis)
     return g_view(g, x, x->rank, dims, &(View){ .nidx = x->rank, .idx = idx });
 }
 
-/* ---- gathers ----------------------------------------------------------------------------------------------------------------- */
+/* ---- gathers ----------------------------------------------------------------------------------------- */
 
 Node *g_gather(Graph *g, Node *x, int nindex, Node *const *index, int rank, Dim *const *dims, const View *v)
 {
@@ -420,14 +442,16 @@ Node *g_gather(Graph *g, Node *x, int nindex, Node *const *index, int rank, Dim 
         ASSERT(index[k]->dt == DT_i64);
         in[k + 1] = g_expand(g, index[k], rank, dims);
     }
-    return graph_add(g, &(Node){ .op = OP_gather, .dt = x->dt, .rank = rank, .dims = dims, .nin = nindex + 1, .in = in, .view = *v });
+    return graph_add(g, &(Node){ .op = OP_gather, .dt = x->dt, .rank = rank, .dims = dims, .nin = nindex + 1,
+                                 .in = in, .view = *v });
 }
 
 Node *g_scatter(Graph *g, Node *x, Node *updates, int nindex, Node *const *index, const View *v, Combine how)
 {
     ASSERT(v->nidx == x->rank);
     if (x->dt != updates->dt)
-        fail(g->cx, E_INVALID, "updates of dtype %s for a tensor of dtype %s", dtype_info[updates->dt].name, dtype_info[x->dt].name);
+        fail(g->cx, E_INVALID, "updates of dtype %s for a tensor of dtype %s", dtype_info[updates->dt].name,
+             dtype_info[x->dt].name);
     Node **in = NEWS(g->arena, Node *, nindex + 2);
     in[0] = x;
     in[1] = updates;
@@ -435,8 +459,8 @@ Node *g_scatter(Graph *g, Node *x, Node *updates, int nindex, Node *const *index
         ASSERT(index[k]->dt == DT_i64);
         in[k + 2] = g_expand(g, index[k], updates->rank, updates->dims);
     }
-    return graph_add(g, &(Node){ .op = OP_scatter, .dt = x->dt, .rank = x->rank, .dims = x->dims, .nin = nindex + 2, .in = in,
-                                 .view = *v, .kind = (uint8_t)how });
+    return graph_add(g, &(Node){ .op = OP_scatter, .dt = x->dt, .rank = x->rank, .dims = x->dims,
+                                 .nin = nindex + 2, .in = in, .view = *v, .kind = (uint8_t)how });
 }
 
 Node *g_wrap_index(Graph *g, Node *index, Dim *n)
@@ -447,7 +471,7 @@ Node *g_wrap_index(Graph *g, Node *index, Dim *n)
     return g_where(g, g2(g, OP_lt, index, zero), g2(g, OP_add, index, g_dims(g, 0, 1, &n)), index);
 }
 
-enum { INDEX_LIMIT = 1 << 30 };          /* of constant indices on a symbolic axis: keeps the arithmetic far from overflow */
+enum { INDEX_LIMIT = 1 << 30 }; /* of constant indices on a symbolic axis: far from overflow */
 
 static int64_t index_at(const Tensor *t, int64_t j) { return scalar_load(t->dt, tensor_at(t, j)).i; }
 
@@ -458,11 +482,12 @@ static Dim *index_place(Graph *g, const Node *x, int axis, Dim *value)
     Dim *n = x->dims[axis];
     Dim *at = dim_decide_lt(g, value, dim_const(g, 0), why) ? dim_add(g, value, n) : value;
     if (!dim_decide_lt(g, dim_const(g, -1), at, why) || !dim_decide_lt(g, at, n, why))
-        fail(g->cx, E_INVALID, "index %lld is outside axis %d of %s", (long long)dim_hint(g, value), axis, dims_str(g, x->rank, x->dims));
+        fail(g->cx, E_INVALID, "index %lld is outside axis %d of %s", (long long)dim_hint(g, value), axis,
+             dims_str(g, x->rank, x->dims));
     return at;
 }
 
-/* Gather with known indices start, start + step, ... (in the row-major order of the index tensor) as a view; NULL when they are not so. */
+/* Gather with known indices start, start + step, ... in row-major order, as a view; NULL: they are not so. */
 static Node *gather_as_view(Graph *g, Node *x, Node *index, int axis, int rank, Dim *const *dims)
 {
     Dim *start, *step = dim_const(g, 0);
@@ -475,7 +500,8 @@ static Node *gather_as_view(Graph *g, Node *x, Node *index, int axis, int rank, 
         bool regular = true, negative = false;
         for (int64_t j = 0; j < n; j++) {
             int64_t e = index_at(index->tensor, j);
-            if (size >= 0 ? e < -size || e >= size : e < -INDEX_LIMIT || e > INDEX_LIMIT) index_place(g, x, axis, dim_const(g, e));
+            if (size >= 0 ? e < -size || e >= size : e < -INDEX_LIMIT || e > INDEX_LIMIT)
+                index_place(g, x, axis, dim_const(g, e));
             if (size >= 0 && e < 0) e += size;
             if (j == 0) first = e;
             if (j == 1) by = e - first;
@@ -519,12 +545,15 @@ static Node *gather_sizes(Graph *g, Node *x, Node *index)
 Node *g_gather_axis(Graph *g, Node *x, Node *index, int axis)
 {
     check_axis(g, x, axis, "gather");
-    if (!dtype_is_int(index->dt)) fail(g->cx, E_INVALID, "an index of dtype %s; an integer is wanted", dtype_info[index->dt].name);
+    if (!dtype_is_int(index->dt))
+        fail(g->cx, E_INVALID, "an index of dtype %s; an integer is wanted", dtype_info[index->dt].name);
     int rank = x->rank - 1 + index->rank;
     check_rank(g, rank);
     Dim *dims[MAX_RANK], *idx[MAX_RANK];
     for (int k = 0; k < rank; k++)
-        dims[k] = k < axis ? x->dims[k] : k < axis + index->rank ? index->dims[k - axis] : x->dims[k + 1 - index->rank];
+        dims[k] = k < axis                 ? x->dims[k]
+                  : k < axis + index->rank ? index->dims[k - axis]
+                                           : x->dims[k + 1 - index->rank];
     Node *y = gather_sizes(g, x, index);
     if (!y) y = gather_as_view(g, x, index, axis, rank, dims);
     if (y) return y;
