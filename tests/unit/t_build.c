@@ -144,7 +144,7 @@ static Ref *ref_step(Arena *a, const Ref *x, const Step *s)
     }
     Ref *y = ref_new(a, rank, dims);
     for (int64_t j = 0; j < y->n; j++) {
-        int64_t to[REF_RANK], from[REF_RANK];
+        int64_t to[REF_RANK] = {0}, from[REF_RANK];
         coords(y, j, to);
         memcpy(from, to, sizeof from);
         switch (s->move) {
