@@ -657,7 +657,19 @@ static bool dim_factor(Graph *g, Dim *r, Dim *b, Dim **f, Dim **x, Dim **rest)
         *rest = dim_add_try(g, *rest, *f, -block);
         return true;
     }
-    return false;
+    /* b = content * (sum): the sum itself, as in (i*(N + 1) + j) / (8*N + 8). */
+    if (dim_parts(b) < 2 || (content.coef == 1 && content.n == 0)) return false;
+    Sum s;
+    int64_t block;
+    sum_open(&s, g);
+    sum_term(&s, content.coef, content.n, content.factor);
+    *f = dim_exact(g, b, sum_close(&s));
+    if (!*f) return false;
+    dim_split(g, r, *f, x, rest);
+    if (!*x || !*rest || dim_is(*x, 0) || !dim_block(g, *rest, *f, &block)) return false;
+    *x = dim_addc_try(g, *x, block);
+    *rest = dim_add_try(g, *rest, *f, -block);
+    return true;
 }
 
 static Dim *dim_div_try(Graph *g, Dim *a, Dim *b)

@@ -90,6 +90,8 @@ static void test_quotients(void **state)
     assert_ptr_equal(over(plus(times(i, n1), j1), n1), i);
     assert_ptr_equal(rem(plus(times(i, n1), j1), n1), j1);
     assert_ptr_equal(over(times(n1, m), n1), m);
+    assert_ptr_equal(over(plus(times(i, n1), j1), dim_mulc(g, n1, 8)), over(i, num(8)));
+    assert_ptr_equal(rem(plus(times(i, n1), j1), dim_mulc(g, n1, 8)), plus(times(rem(i, num(8)), n1), j1));
     /* negative remainders: a reversed axis */
     assert_ptr_equal(over(dim_addc(g, minus(times(n, plus(i, num(1))), j), -1), n), i);
     /* sizes of chained strided windows */
