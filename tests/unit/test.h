@@ -7,5 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #undef fail
+#undef fail_msg
+#define fail_msg(...) (print_error(__VA_ARGS__), print_error("\n"), _fail(__FILE__, __LINE__))
 #include "base/base.h"
 #endif
