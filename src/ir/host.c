@@ -4,16 +4,15 @@
  * Reshape(x, Concat(Shape(x)[0], -1)) stays symbolic. What is not such arithmetic, but can be computed from small inputs and sizes, is evaluated for
  * the hints and becomes a SYM_value symbol: the same nodes are evaluated again on the actual inputs before a run (host_bind).
  *
- * Proofs about sizes assume that symbols are at least 1, and values read from data need not be: a value below 1 is taken as it is, under
- * a guard. All guards are checked before a run; when one fails the caller traces the graph anew. */
+ * All guards are checked before a run; when one fails the caller traces the graph anew. */
 #include "ir/ir.h"
 #include <string.h>
 
 enum { HOST_INPUT = 4096, HOST_RESULT = 4096, HOST_CONE = 65536, HOST_DEPTH = 100, HOST_STEPS = 200000 };
 
 /* What is known about each node, filled in id order as nodes are added. can: computable from constants, sizes and small inputs. pure:
- * from constants alone. sym: for each element 2*(symbol+1) + 1 if it is pinned to its hint. */
-typedef struct HostNode { bool can, pure, fixed; int seen; int64_t count; const Tensor *value; int *sym; } HostNode;
+ * from constants alone. elem: the symbols of its elements, where there are any. fixed: host_value gave it out. */
+typedef struct HostNode { bool can, pure, fixed; int seen; int64_t count; const Tensor *value; Dim **elem; } HostNode;
 struct HostTables {
     VEC(HostNode) node;
     VEC(Node *) stack;
@@ -159,34 +158,22 @@ static const Tensor *host_eval(Graph *g, Node *x)
 }
 
 /* ---- value symbols ---------------------------------------------------------------------------------------------- */
-static void guard_push(Graph *g, Dim *a, Dim *b, char rel, const char *why)
-{
-    vec_push(g->arena, &g->guard, ((Guard){ a, b, rel, why, g->cur_origin }));
-}
-
-/* Element k of x as a symbol; pin: its value is what the graph was built for. */
+/* Element k of x as a symbol (or its value, where that is below 1: see graph_sym); pin: its value is what the graph was built for. */
 static Dim *host_sym(Graph *g, Node *x, int k, bool pin)
 {
     Node *as = x->dt == DT_i64 ? x : g_cast(g, x, DT_i64);
     const Tensor *t = host_eval(g, as);
     HostNode *s = host_node(g, as);
-    if (!s->sym)
-        s->sym = NEWS(g->arena, int, tensor_count(t) + 1);
-    int64_t hint = *(const int64_t *)tensor_at(t, k);
-    if (!s->sym[k]) {
-        const char *name = arena_fmt(g->arena, "v%d", g->sym.n);
-        vec_push(g->arena, &g->sym, ((Sym){ .name = name, .hint = hint, .from = SYM_value, .node = as, .elem = k }));
-        s->sym[k] = 2 * g->sym.n;
-        if (hint >= 1 && !pin)
-            guard_push(g, dim_sym(g, g->sym.n - 1), dim_const(g, 1), 'g', "a size computed from data is at least 1");
+    if (!s->elem)
+        s->elem = NEWS(g->arena, Dim *, tensor_count(t) + 1);
+    if (!s->elem[k]) {
+        Sym sym = { .hint = *(const int64_t *)tensor_at(t, k), .from = SYM_value, .node = as, .elem = k };
+        sym.name = arena_fmt(g->arena, "v%d", g->sym.n);
+        s->elem[k] = graph_sym(g, &sym);
     }
-    Dim *d = dim_sym(g, s->sym[k] / 2 - 1);
-    if (hint >= 1 && !pin)
-        return d;
-    if (s->sym[k] % 2 == 0)
-        guard_push(g, d, dim_const(g, hint), '=', "a value computed from data is what it was when the graph was built");
-    s->sym[k] |= 1;
-    return dim_const(g, hint);
+    if (pin)
+        dim_decide_value(g, s->elem[k], "a value computed from data is what it was when the graph was built");
+    return s->elem[k];
 }
 
 /* ---- one element as an expression ------------------------------------------------------------------------------------- */
@@ -486,12 +473,6 @@ static bool bind_inputs(Bind *b)
     for (int k = 0; k < g->sym.n; k++) {
         const Sym *s = &g->sym.at[k];
         b->syms[k] = s->from == SYM_input ? b->inputs[s->input].dims[s->axis] : s->hint;
-        /* Proofs hold for sizes from 1 on: an empty axis is a graph of its own. */
-        if (s->from == SYM_input && (b->syms[k] < 1 || s->hint < 1) && b->syms[k] != s->hint) {
-            b->why = arena_fmt(b->arena, "input '%s': axis %d has size %lld; the graph was built for %s", g->input.at[s->input].name,
-                               s->axis, (long long)b->syms[k], s->hint < 1 ? "size 0" : "sizes from 1");
-            return false;
-        }
     }
     for (int k = 0; k < g->input.n; k++) {
         const Node *n = g->input.at[k].node;
