@@ -206,8 +206,10 @@ typedef struct OpCall {
     int64_t opset;                      /* of the node's domain */
     int nin, nout;
     Node **in;                          /* NULL where absent; may be replaced by a cut: read o->in[i] again after op_value / op_sizes */
-    Node **out;                         /* to be filled; unwanted ones may stay NULL */
+    Node **out;                         /* to be filled; unwanted ones may stay NULL. Both have at least OP_PLACES places, NULL beyond nin */
 } OpCall;
+enum { OP_PLACES = 16 };
+static inline bool op_wants(const OpCall *o, int j) { return j < o->nout && o->node->out[j][0]; }
 /* attributes with defaults; raise FORMAT on a wrong type */
 int64_t op_int(OpCall *o, const char *name, int64_t fallback);
 double op_float(OpCall *o, const char *name, double fallback);
@@ -228,10 +230,15 @@ Node **op_host_call(OpCall *o, const CallDef *def, int nin, Node *const *in, int
 Node *op_apply(OpCall *o, const char *op, int64_t version, int nin, Node *const *in, const char *attrs);
 /* Import of a subgraph of this node in place (If branches): outputs into out. */
 void op_inline(OpCall *o, const OnnxGraph *body, Node **out);
+/* The call of a body (Loop, Scan): fills model, body, node, opset and the captures of b, and appends the captured values to the operands. */
+Node **op_body_call(OpCall *o, const CallDef *def, const OnnxGraph *body, BodyCall *b, int nin, Node *const *in, int nout, const DType *dt);
+void op_cut(OpCall *o, const char *why);                         /* ends the graph here; all nodes of o->in and the names change */
+const OnnxOpset *op_opsets(const OpCall *o, int *n);             /* the opset imports that hold for o->node */
 _Noreturn void op_unsupported(OpCall *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* THE table of operators: onnx/ops.def. A later version is a further row; the newest `since` not above the model's opset wins. */
 typedef struct OpRow { const char *op, *domain; int since, min_in, max_in; const char *inputs, *attrs, *formula; void (*fn)(OpCall *o); } OpRow;   /* fn NULL: a formula */
+void op_formula(OpCall *o, const OpRow *row);                    /* runs a formula row */
 extern const OpRow op_table[];
 extern const int op_table_n;
 const OpRow *op_find(const char *domain, const char *op, int64_t opset);
