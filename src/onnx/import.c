@@ -49,7 +49,7 @@ struct Import {
     int depth;
 };
 
-static const char *plain_domain(const char *domain)
+static const char *onnx_domain(const char *domain)
 {
     return strcmp(domain, "ai.onnx") == 0 ? "" : domain;
 }
@@ -57,8 +57,8 @@ static const char *plain_domain(const char *domain)
 static int64_t opset_version(const OnnxModel *m, const OnnxOpset *opset, int n, const char *domain)
 {
     for (int i = 0; i < n; i++)
-        if (strcmp(plain_domain(opset[i].domain), plain_domain(domain)) == 0) return opset[i].version;
-    return n == 0 && m->ir_version < 3 && !plain_domain(domain)[0] ? 1 : 0;      /* IR 1 and 2 had no imports */
+        if (strcmp(onnx_domain(opset[i].domain), onnx_domain(domain)) == 0) return opset[i].version;
+    return n == 0 && m->ir_version < 3 && !onnx_domain(domain)[0] ? 1 : 0;      /* IR 1 and 2 had no imports */
 }
 
 /* ---- unknown operators ------------------------------------------------------------------------------------------------------------- */
@@ -73,7 +73,7 @@ typedef struct Walk {
 
 static const char *function_key(Arena *a, const char *domain, const char *name, const char *overload)
 {
-    return arena_fmt(a, "%s:%s:%s", plain_domain(domain), name, overload ? overload : "");
+    return arena_fmt(a, "%s:%s:%s", onnx_domain(domain), name, overload ? overload : "");
 }
 
 static MapStr *function_map(Ctx *cx, Arena *a, const OnnxModel *m)
@@ -100,7 +100,7 @@ static void walk_nodes(Walk *w, const OnnxNode *node, int n, const OnnxOpset *op
                 for (int j = 0; j < t->n; j++) walk_nodes(w, t->graphs[j]->node, t->graphs[j]->nnode, opset, nopset, depth + 1);
         }
         int64_t version = opset_version(w->m, opset, nopset, x->domain);
-        const char *key = arena_fmt(w->a, "%s.%s(%lld)%s", plain_domain(x->domain)[0] ? x->domain : "ai.onnx", x->op, (long long)version, x->overload ? x->overload : "");
+        const char *key = arena_fmt(w->a, "%s.%s(%lld)%s", onnx_domain(x->domain)[0] ? x->domain : "ai.onnx", x->op, (long long)version, x->overload ? x->overload : "");
         void **seen = mapstr_at(w->seen, key);
         if (*seen) continue;
         *seen = (void *)(uintptr_t)key;
@@ -740,7 +740,7 @@ static void trace_node(Import *im, Scope *s, const OnnxNode *node)
     Note note;
     note_push(cx, &note, "node", name, node->op);
     if (s->prefix) name = arena_fmt(im->a, "%s/%s", s->prefix, name);
-    const char *domain = plain_domain(node->domain);
+    const char *domain = onnx_domain(node->domain);
     int64_t version = opset_version(im->m, s->opset, s->nopset, domain);
     const OnnxFunction *f = im->m->nfunction ? mapstr_get(im->functions, function_key(im->a, domain, node->op, node->overload)) : NULL;
     if (!version && !f) fail(cx, E_FORMAT, "the model imports no version of the operators of domain '%s'", domain[0] ? domain : "ai.onnx");
