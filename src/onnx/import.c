@@ -489,6 +489,12 @@ static Node **trace_cut(Import *im, const char *why, const Call *call, int nin, 
     return result;
 }
 
+const TraceHost *op_host(const OpCall *o)
+{
+    static const TraceHost none = { 0 };
+    return o->im->host ? o->im->host : &none;
+}
+
 void op_cut(OpCall *o, const char *why)
 {
     trace_cut(o->im, why, NULL, 0, NULL);

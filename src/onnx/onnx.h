@@ -232,6 +232,7 @@ Node *op_apply(OpCall *o, const char *op, int64_t version, int nin, Node *const 
 void op_inline(OpCall *o, const OnnxGraph *body, Node **out);
 /* The call of a body (Loop, Scan): fills model, body, node, opset and the captures of b, and appends the captured values to the operands. */
 Node **op_body_call(OpCall *o, const CallDef *def, const OnnxGraph *body, BodyCall *b, int nin, Node *const *in, int nout, const DType *dt);
+const TraceHost *op_host(const OpCall *o);
 void op_cut(OpCall *o, const char *why);                         /* ends the graph here; all nodes of o->in and the names change */
 const OnnxOpset *op_opsets(const OpCall *o, int *n);             /* the opset imports that hold for o->node */
 _Noreturn void op_unsupported(OpCall *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
