@@ -49,11 +49,6 @@ struct Import {
     int depth;
 };
 
-static const char *onnx_domain(const char *domain)
-{
-    return strcmp(domain, "ai.onnx") == 0 ? "" : domain;
-}
-
 static int64_t opset_version(const OnnxModel *m, const OnnxOpset *opset, int n, const char *domain)
 {
     for (int i = 0; i < n; i++)

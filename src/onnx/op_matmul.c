@@ -110,7 +110,7 @@ static void einsum_diagonal(OpCall *o, Term *t)
 /* The term's axes in the order of `order`; absent ones of size 1. */
 static Node *einsum_align(OpCall *o, const Term *t, const int *order, int n)
 {
-    int perm[MAX_RANK], m = 0;
+    int perm[MAX_RANK] = { 0 }, m = 0;
     for (int k = 0; k < n; k++)
         for (int j = 0; j < t->n; j++)
             if (t->label[j] == order[k]) perm[m++] = j;
