@@ -1,6 +1,7 @@
-/* The verifier: every node of a graph against the rules of prim.def: operands before users, dtypes, shapes, index expressions over the
- * right variables. It runs after each pass when asked to. A violation is a bug of the pass before: the node is printed and ASSERT stops.
- * Two sizes agree when they are the same expression or, under the graph's guards, equal for the hints. */
+/* The verifier: every node of a graph against the rules of prim.def: operands before users, dtypes, shapes,
+ * index expressions over the right variables. It runs after each pass when asked to. A violation is a bug of
+ * the pass before: the node is printed and ASSERT stops. Two sizes agree when they are the same expression
+ * or, under the graph's guards, equal for the hints. */
 #include "ir/ir.h"
 #include <stdio.h>
 
@@ -22,7 +23,10 @@ static void check_failed(const Check *c, const char *what)
 
 #define CHECK(cond) do { if (!(cond)) check_failed(c, #cond); } while (0)
 
-static bool size_same(const Check *c, const Dim *a, const Dim *b) { return a == b || dim_hint(c->g, a) == dim_hint(c->g, b); }
+static bool size_same(const Check *c, const Dim *a, const Dim *b)
+{
+    return a == b || dim_hint(c->g, a) == dim_hint(c->g, b);
+}
 
 static bool shape_same(const Check *c, const Node *a, const Node *b)
 {
@@ -138,7 +142,8 @@ static void check_node(const Check *c)
 {
     const Node *n = c->n;
     switch (n->op) {
-#define EW(name, arity, dom, fv, iv, sp) case OP_##name: CHECK(n->nin == arity); CHECK(domain_has(dom, n->in[0]->dt)); goto elementwise;
+#define EW(name, arity, dom, fv, iv, sp) \
+    case OP_##name: CHECK(n->nin == arity); CHECK(domain_has(dom, n->in[0]->dt)); goto elementwise;
 #define CMP(name, arity, dom, fv, iv, sp) EW(name, arity, dom, fv, iv, sp)
 #define STRUCT(name, what)
 #include "ir/prim.def"

@@ -1,15 +1,18 @@
 /* The reference interpreter: the definition of right.
  *
- * Nodes that must exist as a whole (folds, scans, scatters, joins, calls, results, and what eval_plan picks) are stored in id order. The map nodes
- * between them are evaluated on demand: for each stored node the cone of map nodes above it is compiled into a flat program, which then
- * runs for LANES index tuples at once (neighbours along one axis of the loop nest), so that the cost of a step is shared by many elements.
+ * Nodes that must exist as a whole (folds, scans, scatters, joins, calls, results, and what eval_plan picks)
+ * are stored in id order. The map nodes between them are evaluated on demand: for each stored node the cone
+ * of map nodes above it is compiled into a flat program, which then runs for LANES index tuples at once
+ * (neighbours along one axis of the loop nest), so that the cost of a step is shared by many elements.
  *
- * A Space is one set of index variables; the root space holds the loop indices, and each view opens another one by computing its index
- * expressions and its predicate for all lanes. A variable is start + step*lane wherever that is true, else an array. Lanes that a
- * predicate excludes are neither loaded nor checked; if no lane is left the steps of that view are skipped.
+ * A Space is one set of index variables; the root space holds the loop indices, and each view opens another
+ * one by computing its index expressions and its predicate for all lanes. A variable is start + step*lane
+ * wherever that is true, else an array. Lanes that a predicate excludes are neither loaded nor checked; if
+ * no lane is left the steps of that view are skipped.
  *
- * Values are Scalars rounded to the node's dtype after every operation. Intermediate tensors are blocks freed after their last use. All
- * of it runs under a guard, so a failure frees blocks and scratch arena before it is raised again. */
+ * Values are Scalars rounded to the node's dtype after every operation. Intermediate tensors are blocks
+ * freed after their last use. All of it runs under a guard, so a failure frees blocks and scratch arena
+ * before it is raised again. */
 #include "ir/ir.h"
 #include <stdio.h>
 #include <string.h>
@@ -21,19 +24,40 @@ static inline int64_t ix_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)
 static inline int64_t ix_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 static inline int64_t ix_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
-/* ---- state ---------------------------------------------------------------------------------------------------------- */
+/* ---- state --------------------------------------------------------------------------------------------- */
 typedef struct Lanes { int64_t start, step, *v; } Lanes;            /* at lane j: v ? v[j] : start + step*j */
-typedef struct Space { int n, lo, hi; const uint8_t *mask; Lanes var[MAX_RANK]; } Space;    /* valid: lo <= j < hi and mask, if there is one */
+typedef struct Space {
+    int n, lo, hi;
+    const uint8_t *mask;
+    Lanes var[MAX_RANK];
+} Space; /* valid: lo <= j < hi and mask, if there is one */
 /* An index expression: linear with numbers, or the Dim itself. */
 enum { LIN_MAX = 6 };
-typedef struct Lin { const Dim *d; bool linear; int n; int64_t c; int var[LIN_MAX]; int64_t coef[LIN_MAX]; } Lin;
+typedef struct Lin {
+    const Dim *d;
+    bool linear;
+    int n;
+    int64_t c;
+    int var[LIN_MAX];
+    int64_t coef[LIN_MAX];
+} Lin;
 
-typedef enum StepKind { STEP_load, STEP_ew, STEP_where, STEP_cast, STEP_bitcast, STEP_iota, STEP_random, STEP_enter, STEP_leave } StepKind;
+typedef enum StepKind {
+    STEP_load,
+    STEP_ew,
+    STEP_where,
+    STEP_cast,
+    STEP_bitcast,
+    STEP_iota,
+    STEP_random,
+    STEP_enter,
+    STEP_leave
+} StepKind;
 typedef struct Step {
     StepKind kind;
     const Node *n;
     int space;                      /* where its value is defined: the value of step k is slot k */
-    int a, b, c;                    /* steps of operands; enter: a is the new space; leave: a the value, b the inner space */
+    int a, b, c; /* steps of operands; enter: a is the new space; leave: a the value, b the inner space */
     int lin, arg;                   /* enter: first of its expressions, first of its index operands */
     int jump;                       /* enter: its leave step, or 0 */
     bool filled;                    /* load of a single element: the slot holds it for all lanes */
@@ -62,7 +86,7 @@ typedef struct Eval {
     Tensor *result;
     NodeState *st;                  /* of the needed nodes, by id */
     int nst;
-    int *table, mask;               /* hash: id -> position + 1 */
+    int *pos;                       /* of each node id: its place in st, from 1; 0: not needed */
     /* the current program */
     VEC(Step) step;
     VEC(Space) space;
@@ -77,22 +101,13 @@ typedef struct Eval {
     unsigned blocks;
 } Eval;
 
-static int *eval_slot(const Eval *ev, int id)
-{
-    unsigned h = (unsigned)id * 2654435761u;
-    for (h &= (unsigned)ev->mask; ev->table[h] && ev->st[ev->table[h] - 1].n->id != id; h = (h + 1) & (unsigned)ev->mask)
-        ;
-    return &ev->table[h];
-}
-
 static NodeState *eval_state(const Eval *ev, const Node *n)
 {
-    int k = *eval_slot(ev, n->id);
-    ASSERT(k > 0);
-    return &ev->st[k - 1];
+    ASSERT(ev->pos[n->id] > 0);
+    return &ev->st[ev->pos[n->id] - 1];
 }
 
-/* ---- index expressions over lanes --------------------------------------------------------------------------------- */
+/* ---- index expressions over lanes ---------------------------------------------------------------------- */
 static int64_t *temp_take(Eval *ev)
 {
     if (ev->ntemp == ev->temp.n)
@@ -100,7 +115,10 @@ static int64_t *temp_take(Eval *ev)
     return ev->temp.at[ev->ntemp++];
 }
 
-static inline int64_t lane_at(const Lanes *l, int j) { return l->v ? l->v[j] : ix_add(l->start, ix_mul(l->step, j)); }
+static inline int64_t lane_at(const Lanes *l, int j)
+{
+    return l->v ? l->v[j] : ix_add(l->start, ix_mul(l->step, j));
+}
 
 static void lin_make(Eval *ev, Lin *l, const Dim *d)
 {
@@ -147,7 +165,7 @@ static Lanes lanes_binary(Eval *ev, DimKind kind, Lanes a, Lanes b)
         case DIM_max: v[j] = x > y ? x : y; break;
         case DIM_sum: v[j] = ix_mul(x, y); break;
         case DIM_div: case DIM_mod:
-            q = y <= 0 ? 0 : x / y - (x % y < 0);       /* lanes that a predicate excludes may hold anything */
+            q = y <= 0 ? 0 : x / y - (x % y < 0); /* lanes that a predicate excludes may hold anything */
             v[j] = kind == DIM_div ? q : ix_sub(x, ix_mul(q, y));
             break;
         case DIM_sym: case DIM_idx:
@@ -195,11 +213,12 @@ static Lanes lanes_dim(Eval *ev, const Dim *d, const Space *s, const Lanes *oper
     }
     Lanes a = lanes_dim(ev, d->a, s, operand), b = lanes_dim(ev, d->b, s, operand);
     bool quotient = d->kind == DIM_div || d->kind == DIM_mod;
-    if (quotient && !a.v && !b.v && !b.step && b.start > 0) {     /* one quotient for all lanes: stays linear */
+    if (quotient && !a.v && !b.v && !b.step && b.start > 0) { /* one quotient for all lanes: stays linear */
         int64_t end = ix_add(a.start, ix_mul(a.step, ev->nlane - 1)), y = b.start;
         int64_t q = a.start / y - (a.start % y < 0);
         if (q == end / y - (end % y < 0))
-            return d->kind == DIM_div ? (Lanes){.start = q} : (Lanes){ix_sub(a.start, ix_mul(q, y)), a.step, NULL};
+            return d->kind == DIM_div ? (Lanes){ .start = q }
+                                      : (Lanes){ ix_sub(a.start, ix_mul(q, y)), a.step, NULL };
     }
     return lanes_binary(ev, d->kind, a, b);
 }
@@ -228,7 +247,7 @@ static Lanes lanes_lin(Eval *ev, const Lin *l, const Space *s, const Lanes *oper
     return r;
 }
 
-/* ---- loading and storing lanes ---------------------------------------------------------------------------------- */
+/* ---- loading and storing lanes ------------------------------------------------------------------------- */
 static void load_lanes(DType t, const void *data, const Lanes *off, const Space *s, Scalar *r)
 {
     const char *p = data;
@@ -292,7 +311,8 @@ static void load_check(Eval *ev, const Node *n, const Tensor *t, const Space *s)
         if (!ok) {
             Text text = {.arena = ev->mem};
             node_print(&text, ev->g, n);
-            fprintf(stderr, "index of axis %d is outside [0,%lld) in %s\n", k, (long long)t->dims[k], text.at);
+            fprintf(stderr, "index of axis %d is outside [0,%lld) in %s\n", k, (long long)t->dims[k],
+                    text.at);
             ASSERT(!"index of a view within its source");
         }
     }
@@ -330,7 +350,7 @@ static void step_load(Eval *ev, Step *s, Scalar *r)
     load_lanes(t->dt, t->data, &off, sp, r);
 }
 
-/* ---- running a program ------------------------------------------------------------------------------------------- */
+/* ---- running a program --------------------------------------------------------------------------------- */
 static _Noreturn void fail_index(Eval *ev, const Node *n, int64_t at, int axis, int64_t size)
 {
     const Origin *o = &ev->g->origin.at[n->origin];
@@ -339,7 +359,8 @@ static _Noreturn void fail_index(Eval *ev, const Node *n, int64_t at, int axis, 
         snprintf(who, sizeof who, "%s '%s'", o->op, o->name ? o->name : "");
     else
         snprintf(who, sizeof who, "%s %%%d", prim_info[n->op].name, n->id);
-    fail(ev->cx, E_INVALID, "%s: index %lld is outside axis %d of size %lld", who, (long long)at, axis, (long long)size);
+    fail(ev->cx, E_INVALID, "%s: index %lld is outside axis %d of size %lld", who, (long long)at, axis,
+         (long long)size);
 }
 
 /* Opens space `to` of a view, gather or scatter; false when no lane is valid. */
@@ -356,7 +377,8 @@ static bool space_enter(Eval *ev, const Node *n, int from, int to, int lin, int 
     out->n = v->nidx;
     out->lo = in->lo, out->hi = in->hi, out->mask = in->mask;
     for (int k = 0; k < v->npred; k++) {
-        Lanes e = lanes_lin(ev, &l[v->nidx + 2 * k], in, operand), m = lanes_lin(ev, &l[v->nidx + 2 * k + 1], in, operand);
+        Lanes e = lanes_lin(ev, &l[v->nidx + 2 * k], in, operand),
+              m = lanes_lin(ev, &l[v->nidx + 2 * k + 1], in, operand);
 #define PRED_OK(j) (lane_at(&e, j) >= 0 && lane_at(&e, j) < lane_at(&m, j))
         while (out->lo < out->hi && !PRED_OK(out->lo))
             out->lo++;
@@ -448,7 +470,7 @@ static void eval_block(Eval *ev, int n)
     }
 }
 
-/* ---- compiling the cone of a stored node --------------------------------------------------------------------------- */
+/* ---- compiling the cone of a stored node --------------------------------------------------------------- */
 static int step_add(Eval *ev, Step s)
 {
     vec_push(ev->mem, &ev->step, s);
@@ -550,7 +572,15 @@ static int cone_step(Eval *ev, const Node *n, int space, bool top)
         return step_add(ev, s);
     case OP_view: case OP_gather:
         return cone_view(ev, n, space);
-    case OP_input: case OP_const: case OP_dims: case OP_scatter: case OP_fold: case OP_scan: case OP_join: case OP_call: case OP_part:
+    case OP_input:
+    case OP_const:
+    case OP_dims:
+    case OP_scatter:
+    case OP_fold:
+    case OP_scan:
+    case OP_join:
+    case OP_call:
+    case OP_part:
     case OP_COUNT:
         break;
     }
@@ -571,7 +601,7 @@ static int cone_begin(Eval *ev, const Node *x, bool top)
     return cone_step(ev, x, 0, top);
 }
 
-/* ---- loop nests -------------------------------------------------------------------------------------------------- */
+/* ---- loop nests ---------------------------------------------------------------------------------------- */
 /* The axis along which lanes run: the innermost of reasonable size among those allowed, else the largest. */
 static void nest_lane(Eval *ev, uint32_t allowed)
 {
@@ -597,7 +627,10 @@ static bool nest_next(Eval *ev, uint32_t axes)
     return false;
 }
 
-static inline uint32_t nest_without_lane(const Eval *ev, uint32_t axes) { return ev->lane < 0 ? axes : axes & ~axis_bit(ev->lane); }
+static inline uint32_t nest_without_lane(const Eval *ev, uint32_t axes)
+{
+    return ev->lane < 0 ? axes : axes & ~axis_bit(ev->lane);
+}
 static inline int64_t nest_extent(const Eval *ev) { return ev->lane < 0 ? 1 : ev->dim[ev->lane]; }
 static inline int chunk_size(int64_t left) { return left < LANES ? (int)left : LANES; }
 
@@ -630,8 +663,9 @@ static void eval_map(Eval *ev, const Node *n, bool top, const Tensor *out, int64
     } while (nest_next(ev, nest_without_lane(ev, ~0u)));
 }
 
-/* ---- folds and scans ---------------------------------------------------------------------------------------------- */
-static void fold_store(const Node *n, const Tensor *out, int64_t off, int64_t step, int m, Scalar *acc, const int64_t *at)
+/* ---- folds and scans ----------------------------------------------------------------------------------- */
+static void fold_store(const Node *n, const Tensor *out, int64_t off, int64_t step, int m, Scalar *acc,
+                       const int64_t *at)
 {
     if (n->kind == FOLD_argmax || n->kind == FOLD_argmin)
         for (int j = 0; j < m; j++)
@@ -648,11 +682,12 @@ static void eval_fold(Eval *ev, const Node *n, const Tensor *out)
     bool arg = n->kind == FOLD_argmax || n->kind == FOLD_argmin;
     int slot = cone_begin(ev, x, false);
     uint32_t all = x->rank ? (uint32_t)((1ull << x->rank) - 1) : 0, kept = all & ~n->axes, inner = 0;
-    int64_t stride[MAX_RANK] = {0}, pos[MAX_RANK] = {0}, nred = 1, nkept = 1;     /* of out; of the index of an arg fold */
+    int64_t stride[MAX_RANK] = { 0 }, pos[MAX_RANK] = { 0 }, nred = 1,
+            nkept = 1; /* of out; of the index of an arg fold */
     for (int k = x->rank - 1, o = n->rank - 1; k >= 0; k--) {
         if (n->axes & axis_bit(k)) {
             if (!inner && f->dims[k] > 1)
-                inner = axis_bit(k);                    /* the innermost that moves: elements are taken in row-major order */
+                inner = axis_bit(k); /* the innermost that moves: elements are taken in row-major order */
             pos[k] = nred, nred *= f->dims[k];
         } else {
             stride[k] = out->strides[o--], nkept *= f->dims[k];
@@ -678,7 +713,8 @@ static void eval_fold(Eval *ev, const Node *n, const Tensor *out)
                             ev->idx[ev->lane] = serial ? c : l;
                         eval_block(ev, w);
                         if (arg)
-                            argfold_lanes(n, serial, acc, at, ev->slot.at[slot], w, nest_offset(ev, pos), serial ? pos[ev->lane] : 0);
+                            argfold_lanes(n, serial, acc, at, ev->slot.at[slot], w, nest_offset(ev, pos),
+                                          serial ? pos[ev->lane] : 0);
                         else
                             fold_lanes(n->kind, x->dt, serial, acc, ev->slot.at[slot], w, NULL);
                     }
@@ -703,7 +739,8 @@ static void eval_scan(Eval *ev, const Node *n, const Tensor *out)
     bool serial = ev->lane == n->axis;
     int64_t extent = nest_extent(ev), step = out->strides[ev->lane];
     Scalar acc[LANES], run[LANES], start = fold_start(n->kind, n->dt);
-    uint32_t outer = nest_without_lane(ev, ~axis_bit(n->axis)), along = nest_without_lane(ev, axis_bit(n->axis));
+    uint32_t outer = nest_without_lane(ev, ~axis_bit(n->axis)),
+             along = nest_without_lane(ev, axis_bit(n->axis));
     do {
         acc[0] = start;
         for (int64_t l = 0; l < extent; l += LANES) {
@@ -723,25 +760,13 @@ static void eval_scan(Eval *ev, const Node *n, const Tensor *out)
     } while (nest_next(ev, outer));
 }
 
-/* ---- scatter, join, call -------------------------------------------------------------------------------------------- */
-static Scalar combine_value(Combine how, DType t, Scalar old, Scalar x)
-{
-    switch (how) {
-    case COMBINE_set: return x;
-    case COMBINE_add: fold_lanes(FOLD_sum, t, true, &old, &x, 1, NULL); return old;
-    case COMBINE_mul: fold_lanes(FOLD_prod, t, true, &old, &x, 1, NULL); return old;
-    case COMBINE_max: fold_lanes(FOLD_max, t, true, &old, &x, 1, NULL); return old;
-    case COMBINE_min: fold_lanes(FOLD_min, t, true, &old, &x, 1, NULL); return old;
-    case COMBINE_COUNT: break;
-    }
-    ASSERT(!"a way to combine");
-    return x;
-}
-
-/* Updates in row-major order: lanes run along the innermost axis that moves. Float sums and products are kept in double till the end. */
+/* ---- scatter, join, call ------------------------------------------------------------------------------- */
+/* Updates in row-major order: lanes run along the innermost axis that moves. Float sums and products are
+ * kept in double till the end. */
 static void eval_scatter(Eval *ev, const Node *n, const Tensor *out)
 {
-    bool wide = dtype_is_float(n->dt) && n->dt != DT_f64 && (n->kind == COMBINE_add || n->kind == COMBINE_mul);
+    bool wide =
+        dtype_is_float(n->dt) && n->dt != DT_f64 && (n->kind == COMBINE_add || n->kind == COMBINE_mul);
     Tensor acc = *out;
     Space *to;
     if (wide) {
@@ -753,7 +778,8 @@ static void eval_scatter(Eval *ev, const Node *n, const Tensor *out)
     }
     eval_map(ev, n->in[0], false, &acc, 0);
     if (eval_state(ev, n->in[1])->count) {
-        int x = cone_begin(ev, n->in[1], false), arg = args_add(ev, n, 2, 0), lin = lins_add(ev, &n->view), space = space_add(ev);
+        int x = cone_begin(ev, n->in[1], false), arg = args_add(ev, n, 2, 0), lin = lins_add(ev, &n->view),
+            space = space_add(ev);
         ev->lane = -1;
         for (int k = ev->rank - 1; k >= 0 && ev->lane < 0; k--)
             if (ev->dim[k] > 1)
@@ -777,7 +803,8 @@ static void eval_scatter(Eval *ev, const Node *n, const Tensor *out)
                         off += at * acc.strides[k];
                     }
                     void *p = (char *)acc.data + off * (int64_t)dtype_size(acc.dt);
-                    scalar_store(acc.dt, p, combine_value(n->kind, n->dt, scalar_load(acc.dt, p), ev->slot.at[x][j]));
+                    scalar_store(acc.dt, p,
+                                 combine_value(n->kind, n->dt, scalar_load(acc.dt, p), ev->slot.at[x][j]));
                 }
             }
             if (ev->lane >= 0)
@@ -852,65 +879,41 @@ static void eval_part(Eval *ev, NodeState *f)
     for (int k = 0; same && k < f->n->rank; k++)
         same = f->val->dims[k] == f->dims[k];
     if (!same)
-        fail(ev->cx, E_INVALID, "result %d of %s has the shape %s; the graph was built for %s", f->n->index, call->n->call->def->name,
-             shape_str(ev->mem, f->val->rank, f->val->dims), shape_str(ev->mem, f->n->rank, f->dims));
+        fail(ev->cx, E_INVALID, "result %d of %s has the shape %s; the graph was built for %s", f->n->index,
+             call->n->call->def->name, shape_str(ev->mem, f->val->rank, f->val->dims),
+             shape_str(ev->mem, f->n->rank, f->dims));
 }
 
-/* ---- what is stored, and when ------------------------------------------------------------------------------------ */
+/* ---- what is stored, and when -------------------------------------------------------------------------- */
+/* The nodes that outs need, in id order: operands come first. */
 static void eval_collect(Eval *ev)
 {
-    VEC(Node *) all = {0};
-    size_t cap = 64;
-    int top = ev->g->node.n, *seen;                     /* ids that occur, as an open table that doubles */
-    seen = NEWS(ev->mem, int, cap);
-#define SEEN_AT(id) ((unsigned)(id) * 2654435761u)
-    for (int k = -ev->nout, done = 0; k < 0 || done < all.n;) {
-        const Node *from = k < 0 ? NULL : all.at[done++];
-        int nin = from ? from->nin : 1;
-        for (int i = 0; i < nin; i++) {
-            Node *n = from ? from->in[i] : ev->outs[k + ev->nout];
-            ASSERT(n->id < top && ev->g->node.at[n->id] == n);
-            unsigned h = SEEN_AT(n->id) & (cap - 1);
-            while (seen[h] && seen[h] != n->id + 1)
-                h = (h + 1) & (cap - 1);
-            if (seen[h])
-                continue;
-            seen[h] = n->id + 1;
-            vec_push(ev->mem, &all, n);
-            if ((size_t)all.n * 2 > cap) {
-                int *more = NEWS(ev->mem, int, cap * 2);
-                cap *= 2;
-                for (int j = 0; j < all.n; j++) {
-                    unsigned p = SEEN_AT(all.at[j]->id) & (cap - 1);
-                    while (more[p])
-                        p = (p + 1) & (cap - 1);
-                    more[p] = all.at[j]->id + 1;
-                }
-                seen = more;
-            }
-        }
-        if (k < 0)
-            k++;
+    VEC(const Node *) todo = { 0 };
+    int count = 0, lo = ev->g->node.n, hi = -1;
+    ev->pos = NEWS(ev->mem, int, ev->g->node.n + 1);
+    for (int k = 0; k < ev->nout; k++)
+        vec_push(ev->mem, &todo, ev->outs[k]);
+    while (todo.n) {
+        const Node *n = todo.at[--todo.n];
+        if (ev->pos[n->id])
+            continue;
+        ASSERT(n->id < ev->g->node.n && ev->g->node.at[n->id] == n);
+        ev->pos[n->id] = 1;
+        count++;
+        lo = n->id < lo ? n->id : lo;
+        hi = n->id > hi ? n->id : hi;
+        for (int k = 0; k < n->nin; k++)
+            if (!ev->pos[n->in[k]->id])
+                vec_push(ev->mem, &todo, n->in[k]);
     }
-    /* by id: operands first. A heap sort would do; ids are dense often enough for a pass over the range. */
-    int lo = top, hi = 0;
-    for (int k = 0; k < all.n; k++) {
-        lo = all.at[k]->id < lo ? all.at[k]->id : lo;
-        hi = all.at[k]->id > hi ? all.at[k]->id : hi;
-    }
-    ev->st = NEWS(ev->mem, NodeState, all.n + 1);
-    ev->table = NEWS(ev->mem, int, cap);
-    ev->mask = (int)cap - 1;
+    ev->st = NEWS(ev->mem, NodeState, count + 1);
     for (int id = lo; id <= hi; id++) {
-        unsigned h = SEEN_AT(id) & (cap - 1);
-        while (seen[h] && seen[h] != id + 1)
-            h = (h + 1) & (cap - 1);
-        if (!seen[h])
+        if (!ev->pos[id])
             continue;
         NodeState *f = &ev->st[ev->nst++];
         f->n = ev->g->node.at[id];
         f->last = f->first_dead = f->next_dead = -1;
-        *eval_slot(ev, id) = ev->nst;
+        ev->pos[id] = ev->nst;
     }
 }
 
@@ -918,8 +921,8 @@ static int64_t count_add(int64_t a, int64_t b) { return a > INT64_MAX / 8 - b ? 
 
 static bool eval_is_map(const Node *n)
 {
-    return prim_info[n->op].elementwise || n->op == OP_where || n->op == OP_cast || n->op == OP_bitcast || n->op == OP_view
-        || n->op == OP_gather || n->op == OP_iota || n->op == OP_random;
+    return prim_info[n->op].elementwise || n->op == OP_where || n->op == OP_cast || n->op == OP_bitcast ||
+           n->op == OP_view || n->op == OP_gather || n->op == OP_iota || n->op == OP_random;
 }
 
 static void eval_plan(Eval *ev)
@@ -936,7 +939,8 @@ static void eval_plan(Eval *ev)
         for (int k = 0; k < n->rank; k++) {
             f->dims[k] = dim_eval(n->dims[k], ev->syms, NULL);
             ASSERT(f->dims[k] >= 0);
-            f->count = f->dims[k] && f->count > INT64_MAX / 8 / f->dims[k] ? INT64_MAX / 8 : f->count * f->dims[k];
+            f->count =
+                f->dims[k] && f->count > INT64_MAX / 8 / f->dims[k] ? INT64_MAX / 8 : f->count * f->dims[k];
         }
         for (int k = 0; k < n->nin; k++) {
             bool again = false;
@@ -990,7 +994,7 @@ static void eval_plan(Eval *ev)
     }
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------------------------- */
+/* ---- the whole ----------------------------------------------------------------------------------------- */
 static void input_check(Eval *ev, const NodeState *f)
 {
     const Tensor *t = f->val;
@@ -999,8 +1003,9 @@ static void input_check(Eval *ev, const NodeState *f)
         ok = t->dims[k] == f->dims[k];
     const char *name = ev->g->input.at[f->n->index].name;
     if (!ok)
-        fail(ev->cx, E_INVALID, "input '%s' is %s%s, and %s%s is wanted", name, dtype_info[t->dt].name, shape_str(ev->mem, t->rank, t->dims),
-             dtype_info[f->n->dt].name, shape_str(ev->mem, f->n->rank, f->dims));
+        fail(ev->cx, E_INVALID, "input '%s' is %s%s, and %s%s is wanted", name, dtype_info[t->dt].name,
+             shape_str(ev->mem, t->rank, t->dims), dtype_info[f->n->dt].name,
+             shape_str(ev->mem, f->n->rank, f->dims));
     if (!t->data && f->count)
         fail(ev->cx, E_INVALID, "input '%s' has no data", name);
 }
@@ -1089,9 +1094,18 @@ static void eval_all(Ctx *cx, void *arg)
     }
 }
 
-void eval_nodes(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const int64_t *syms, int n, Node *const *outs, Tensor *result)
+void eval_nodes(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const int64_t *syms, int n,
+                Node *const *outs, Tensor *result)
 {
-    Eval ev = {.cx = cx, .mem = arena_new(cx), .res = a, .g = g, .inputs = inputs, .syms = syms, .nout = n, .outs = outs, .result = result};
+    Eval ev = { .cx = cx,
+                .mem = arena_new(cx),
+                .res = a,
+                .g = g,
+                .inputs = inputs,
+                .syms = syms,
+                .nout = n,
+                .outs = outs,
+                .result = result };
     Status s = guard_call(cx, eval_all, &ev);
     for (int k = 0; k < ev.nst; k++)
         block_free(ev.st[k].block), block_free(ev.st[k].stage);

@@ -1,8 +1,10 @@
-/* Values needed while a graph is built (shapes computed by the model, axes, scales), and the binding of symbols before a run.
+/* Values needed while a graph is built (shapes computed by the model, axes, scales), and the binding of
+ * symbols before a run.
  *
- * An element is first looked for as an expression: host_walk follows one element through dims, constants, views and integer arithmetic, so
- * Reshape(x, Concat(Shape(x)[0], -1)) stays symbolic. What is not such arithmetic, but can be computed from small inputs and sizes, is evaluated for
- * the hints and becomes a SYM_value symbol: the same nodes are evaluated again on the actual inputs before a run (host_bind).
+ * An element is first looked for as an expression: host_walk follows one element through dims, constants,
+ * views and integer arithmetic, so Reshape(x, Concat(Shape(x)[0], -1)) stays symbolic. What is not such
+ * arithmetic, but can be computed from small inputs and sizes, is evaluated for the hints and becomes a
+ * SYM_value symbol: the same nodes are evaluated again on the actual inputs before a run (host_bind).
  *
  * All guards are checked before a run; when one fails the caller traces the graph anew. */
 #include "ir/ir.h"
@@ -10,9 +12,16 @@
 
 enum { HOST_INPUT = 4096, HOST_RESULT = 4096, HOST_CONE = 65536, HOST_DEPTH = 100, HOST_STEPS = 200000 };
 
-/* What is known about each node, filled in id order as nodes are added. can: computable from constants, sizes and small inputs. pure:
- * from constants alone. elem: the symbols of its elements, where there are any. fixed: host_value gave it out. */
-typedef struct HostNode { bool can, pure, fixed; int seen; int64_t count; const Tensor *value; Dim **elem; } HostNode;
+/* What is known about each node, filled in id order as nodes are added. can: computable from constants,
+ * sizes and small inputs. pure: from constants alone. elem: the symbols of its elements, where there are
+ * any. fixed: host_value gave it out. */
+typedef struct HostNode {
+    bool can, pure, fixed;
+    int seen;
+    int64_t count;
+    const Tensor *value;
+    Dim **elem;
+} HostNode;
 struct HostTables {
     VEC(HostNode) node;
     VEC(Node *) stack;
@@ -157,8 +166,9 @@ static const Tensor *host_eval(Graph *g, Node *x)
     return t;
 }
 
-/* ---- value symbols ---------------------------------------------------------------------------------------------- */
-/* Element k of x as a symbol (or its value, where that is below 1: see graph_sym); pin: its value is what the graph was built for. */
+/* ---- value symbols ------------------------------------------------------------------------------------- */
+/* Element k of x as a symbol (or its value, where that is below 1: see graph_sym); pin: its value is what
+ * the graph was built for. */
 static Dim *host_sym(Graph *g, Node *x, int k, bool pin)
 {
     Node *as = x->dt == DT_i64 ? x : g_cast(g, x, DT_i64);
@@ -176,7 +186,7 @@ static Dim *host_sym(Graph *g, Node *x, int k, bool pin)
     return s->elem[k];
 }
 
-/* ---- one element as an expression ------------------------------------------------------------------------------------- */
+/* ---- one element as an expression ---------------------------------------------------------------------- */
 /* Known: v (of the node's dtype). Else d, an expression of an i64 or i32 element. */
 typedef struct Elem { bool known; Scalar v; Dim *d; } Elem;
 typedef struct Walk { Graph *g; int steps; } Walk;
@@ -203,8 +213,10 @@ static bool elem_const(Elem *e, Scalar v)
 
 static bool elem_truth(Elem *e, bool b) { return elem_const(e, (Scalar){ .i = b }); }
 
-/* Where a view reads for the result's element idx: at. *valid: the predicate. False when that depends on more than a decision. */
-static bool view_at(Graph *g, const View *v, int rank, const int64_t *idx, int nop, const Elem *op, const Node *src, int64_t *at, bool *valid)
+/* Where a view reads for the result's element idx: at. *valid: the predicate. False when that depends on
+ * more than a decision. */
+static bool view_at(Graph *g, const View *v, int rank, const int64_t *idx, int nop, const Elem *op,
+                    const Node *src, int64_t *at, bool *valid)
 {
     Dim *to[DIM_OPERAND + MAX_RANK] = { 0 };
     int n = nop ? DIM_OPERAND + nop : rank;
@@ -323,12 +335,14 @@ static bool walk_ew(Walk *w, Node *n, const int64_t *idx, int depth, Elem *e)
     case OP_mul: return elem_set(e, dim_mul(g, a, b));
     case OP_max: return elem_set(e, dim_max(g, a, b));
     case OP_min: return elem_set(e, dim_min(g, a, b));
-    case OP_abs: return elem_set(e, dim_decide_lt(g, a, zero, "the sign of a size") ? dim_sub(g, zero, a) : a);
+    case OP_abs:
+        return elem_set(e, dim_decide_lt(g, a, zero, "the sign of a size") ? dim_sub(g, zero, a) : a);
     case OP_lt: return elem_truth(e, dim_decide_lt(g, a, b, "a comparison of sizes in the model"));
     case OP_le: return elem_truth(e, !dim_decide_lt(g, b, a, "a comparison of sizes in the model"));
     case OP_eq: return elem_truth(e, dim_decide_eq(g, a, b, "a comparison of sizes in the model"));
     case OP_div: case OP_fmod: case OP_mod:
-        /* Dims divide by positive numbers and round down; the primitives round to zero, which is the same from 0 on. */
+        /* Dims divide by positive numbers and round down; the primitives round to zero, which is the same
+         * from 0 on. */
         if (!dim_decide_lt(g, zero, b, "a divisor of sizes is positive"))
             return false;
         if (n->op != OP_mod && dim_decide_lt(g, a, zero, "a dividend of sizes is not negative"))
@@ -390,15 +404,22 @@ static bool host_walk(Walk *w, Node *n, const int64_t *idx, int depth, Elem *e)
     case OP_cast: return walk_cast(w, n, idx, depth, e);
     case OP_where: {
         Elem c;
-        return host_walk(w, n->in[0], idx, depth, &c) && c.known && host_walk(w, n->in[c.v.i ? 1 : 2], idx, depth, e);
+        return host_walk(w, n->in[0], idx, depth, &c) && c.known &&
+               host_walk(w, n->in[c.v.i ? 1 : 2], idx, depth, e);
     }
-    case OP_bitcast: case OP_input: case OP_random: case OP_scatter: case OP_scan: case OP_call: case OP_part: case OP_COUNT:
-        break;
+    case OP_bitcast:
+    case OP_input:
+    case OP_random:
+    case OP_scatter:
+    case OP_scan:
+    case OP_call:
+    case OP_part:
+    case OP_COUNT: break;
     }
     return false;
 }
 
-/* ---- what builders ask ------------------------------------------------------------------------------------------- */
+/* ---- what builders ask --------------------------------------------------------------------------------- */
 Dim **host_dims(Graph *g, Node *x, int *n)
 {
     Walk w = { g, HOST_STEPS };
@@ -464,8 +485,15 @@ const Tensor *host_value(Graph *g, Node *x)
     return t;
 }
 
-/* ---- before a run ----------------------------------------------------------------------------------------------- */
-typedef struct Bind { Ctx *cx; Arena *arena; const Graph *g; const Tensor *inputs; int64_t *syms; const char *why; } Bind;
+/* ---- before a run -------------------------------------------------------------------------------------- */
+typedef struct Bind {
+    Ctx *cx;
+    Arena *arena;
+    const Graph *g;
+    const Tensor *inputs;
+    int64_t *syms;
+    const char *why;
+} Bind;
 
 static bool bind_inputs(Bind *b)
 {
@@ -482,8 +510,8 @@ static bool bind_inputs(Bind *b)
                 continue;
             Text name = { .arena = b->arena };
             dim_print(&name, g, n->dims[i]);
-            b->why = arena_fmt(b->arena, "input '%s': axis %d has size %lld, and %s is %lld", g->input.at[k].name, i, (long long)found, name.at,
-                               (long long)wanted);
+            b->why = arena_fmt(b->arena, "input '%s': axis %d has size %lld, and %s is %lld",
+                               g->input.at[k].name, i, (long long)found, name.at, (long long)wanted);
             return false;
         }
     }
@@ -523,8 +551,8 @@ static bool guards_hold(Bind *b, int known, bool *done)
     return true;
 }
 
-/* In order: a value's nodes use symbols that were there before it. What guards say about those is checked first, since outside of
- * it the nodes need not make sense. */
+/* In order: a value's nodes use symbols that were there before it. What guards say about those is checked
+ * first, since outside of it the nodes need not make sense. */
 static bool bind_values(Bind *b)
 {
     const Graph *g = b->g;
@@ -551,7 +579,8 @@ static bool bind_values(Bind *b)
             vec_push(b->arena, &data, t);
         }
         if (s->elem >= tensor_count(&data.at[i])) {
-            b->why = arena_fmt(b->arena, "value %s has fewer elements than when the graph was built", s->name);
+            b->why =
+                arena_fmt(b->arena, "value %s has fewer elements than when the graph was built", s->name);
             return false;
         }
         b->syms[k] = ((const int64_t *)data.at[i].data)[s->elem];

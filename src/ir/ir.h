@@ -233,6 +233,7 @@ Scalar fold_start(FoldKind kind, DType t);               /* what a fold of nothi
 void fold_lanes(FoldKind kind, DType t, bool serial, Scalar *acc, const Scalar *x, int n, Scalar *out);
 /* The same for argmax and argmin: at[j] is the position of acc[j], -1 for none; x[j] stands at pos + j*step. */
 void argfold_lanes(const Node *n, bool serial, Scalar *acc, int64_t *at, const Scalar *x, int m, int64_t pos, int64_t step);
+Scalar combine_value(Combine how, DType t, Scalar old, Scalar x);   /* one update of a scatter, not rounded */
 uint64_t random_word(uint64_t key, uint64_t index);      /* counter hash; the same in kernels */
 
 /* ---- eval.c: the reference interpreter: simple, slow, the definition of right ------------------------------------------------------ */

@@ -64,7 +64,10 @@ static void print_view(Text *t, const Graph *g, const Node *n)
 static void print_attributes(Text *t, const Graph *g, const Node *n)
 {
     switch (n->op) {
-    case OP_input: text_add(t, " %d '%s'", n->index, n->index < g->input.n && g->input.at[n->index].name ? g->input.at[n->index].name : ""); break;
+    case OP_input:
+        text_add(t, " %d '%s'", n->index,
+                 n->index < g->input.n && g->input.at[n->index].name ? g->input.at[n->index].name : "");
+        break;
     case OP_part: text_add(t, " %d of", n->index); break;
     case OP_iota: text_add(t, " axis %d", n->axis); break;
     case OP_join: text_add(t, " axis %d", n->axis); break;
@@ -79,7 +82,9 @@ static void print_attributes(Text *t, const Graph *g, const Node *n)
     case OP_const: print_const(t, n); break;
     case OP_scatter: text_add(t, " %s", combine_name[n->kind]); break;
     case OP_call: text_add(t, " %s", n->call->def->name); break;
-    case OP_cast: text_add(t, "%s", n->saturate && dtype_size(n->dt) == 1 && dtype_is_float(n->dt) ? " saturate" : ""); break;
+    case OP_cast:
+        text_add(t, "%s", n->saturate && dtype_size(n->dt) == 1 && dtype_is_float(n->dt) ? " saturate" : "");
+        break;
 #define EW(name, arity, dom, fv, iv, c) case OP_##name:
 #define CMP(name, arity, dom, fv, iv, c) case OP_##name:
 #define STRUCT(name, what)
@@ -153,11 +158,15 @@ void graph_dot(Text *t, const Graph *g, const int *group)
         text_add(&label, "\n");
         print_type(&label, g, n);
         text_add(t, "  ");
-        if (group && group[k] >= 0)                     /* Graphviz collects what is given to one cluster in several places */
+        if (group && group[k] >= 0) /* Graphviz collects what is given to one cluster in several places */
             text_add(t, "subgraph cluster_%d { label=\"%d\"; ", group[k], group[k]);
         text_add(t, "n%d [label=\"", n->id);
         dot_label(t, label.at);
-        text_add(t, "\"%s];%s\n", n->op == OP_input ? ", style=rounded" : n->op == OP_const ? ", style=dotted" : "", group && group[k] >= 0 ? " }" : "");
+        text_add(t, "\"%s];%s\n",
+                 n->op == OP_input   ? ", style=rounded"
+                 : n->op == OP_const ? ", style=dotted"
+                                     : "",
+                 group && group[k] >= 0 ? " }" : "");
         for (int i = 0; i < n->nin; i++)
             text_add(t, "  n%d -> n%d;\n", n->in[i]->id, n->id);
     }

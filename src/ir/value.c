@@ -1,19 +1,24 @@
-/* What each primitive does to values: the rows of prim.def on n elements at once, casts, folds, and the hash behind `random`.
+/* What each primitive does to values: the rows of prim.def on n elements at once, casts, folds, and the hash
+ * behind `random`.
  *
- * Values are Scalars: double, or int64_t (uint64_t for u64) wrapped to the dtype. A narrow dtype is computed in the wide type and rounded or wrapped
- * once afterwards; for f32 add, sub, mul, div and sqrt that gives the same as computing in float. Nothing here is undefined for any operand:
- * integers wrap, and what C leaves open (x / 0, INT_MIN / -1, wide shifts) has the value that prim.def says. */
+ * Values are Scalars: double, or int64_t (uint64_t for u64) wrapped to the dtype. A narrow dtype is computed
+ * in the wide type and rounded or wrapped once afterwards; for f32 add, sub, mul, div and sqrt that gives
+ * the same as computing in float. Nothing here is undefined for any operand: integers wrap, and what C
+ * leaves open (x / 0, INT_MIN / -1, wide shifts) has the value that prim.def says. */
 #include "ir/ir.h"
 #include <math.h>
 
-/* ---- elementwise values ------------------------------------------------------------------------------------------ */
+/* ---- elementwise values -------------------------------------------------------------------------------- */
 static inline int64_t iv_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static inline int64_t iv_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 static inline int64_t iv_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 static inline int64_t iv_neg(int64_t a) { return iv_sub(0, a); }
 static inline int64_t iv_abs(int64_t a, DType t) { return a < 0 && t != DT_u64 ? iv_neg(a) : a; }
 static inline int64_t iv_not(int64_t a, DType t) { return t == DT_bool ? !a : ~a; }
-static inline int64_t iv_lt(int64_t a, int64_t b, DType t) { return t == DT_u64 ? (uint64_t)a < (uint64_t)b : a < b; }
+static inline int64_t iv_lt(int64_t a, int64_t b, DType t)
+{
+    return t == DT_u64 ? (uint64_t)a < (uint64_t)b : a < b;
+}
 static inline int64_t iv_le(int64_t a, int64_t b, DType t) { return !iv_lt(b, a, t); }
 static inline int64_t iv_max(int64_t a, int64_t b, DType t) { return iv_lt(a, b, t) ? b : a; }
 static inline int64_t iv_min(int64_t a, int64_t b, DType t) { return iv_lt(b, a, t) ? b : a; }
@@ -116,8 +121,10 @@ void ew_lanes(Op op, DType t, int n, const Scalar *x, const Scalar *y, Scalar *r
 #define LANES_OF(T, m, out, v) \
     for (int j = 0; j < n; j++) { T a = x[j].m, b = y[j].m; (void)a; (void)b; r[j].out = (v); }
     switch (op) {
-#define EW(name, arity, dom, fv, iv, c) case OP_##name: if (flt) LANES_OF(double, f, f, fv) else LANES_OF(int64_t, i, i, iv) break;
-#define CMP(name, arity, dom, fv, iv, c) case OP_##name: if (flt) LANES_OF(double, f, i, fv) else LANES_OF(int64_t, i, i, iv) break;
+#define EW(name, arity, dom, fv, iv, c) \
+    case OP_##name: if (flt) LANES_OF(double, f, f, fv) else LANES_OF(int64_t, i, i, iv) break;
+#define CMP(name, arity, dom, fv, iv, c) \
+    case OP_##name: if (flt) LANES_OF(double, f, i, fv) else LANES_OF(int64_t, i, i, iv) break;
 #define STRUCT(name, what) case OP_##name:
 #include "ir/prim.def"
 #undef EW
@@ -163,10 +170,12 @@ void bitcast_lanes(DType to, DType from, int n, const Scalar *x, Scalar *restric
     }
 }
 
-/* The counter hash. The key is whitened with the SplitMix64 finaliser; the counter walks a Weyl sequence from there, and two rounds of the
- * finaliser (with the key between them, so that two keys do not give shifted copies of one sequence) mix it:
+/* The counter hash. The key is whitened with the SplitMix64 finaliser; the counter walks a Weyl sequence
+ * from there, and two rounds of the finaliser (with the key between them, so that two keys do not give
+ * shifted copies of one sequence) mix it:
  *     mix(z): z = (z ^ z>>30) * 0xBF58476D1CE4E5B9; z = (z ^ z>>27) * 0x94D049BB133111EB; z ^ z>>31
- *     k = mix(key + W); word = mix(mix(k + index*W) ^ key*W + k)       W = 0x9E3779B97F4A7C15, all modulo 2^64 */
+ *     k = mix(key + W); word = mix(mix(k + index*W) ^ (key*W + k))
+ * with W = 0x9E3779B97F4A7C15, all modulo 2^64. */
 static inline uint64_t random_mix(uint64_t z)
 {
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -181,7 +190,7 @@ uint64_t random_word(uint64_t key, uint64_t index)
     return random_mix(random_mix(k + index * w) ^ (key * w + k));
 }
 
-/* ---- folds --------------------------------------------------------------------------------------------------------- */
+/* ---- folds --------------------------------------------------------------------------------------------- */
 Scalar fold_start(FoldKind kind, DType t)
 {
     Scalar s = { .u = 0 };
@@ -219,7 +228,8 @@ void fold_lanes(FoldKind kind, DType t, bool serial, Scalar *acc, const Scalar *
 }
 
 /* The first NaN wins; among equals the first, or the last. at[j] < 0: nothing seen yet. */
-void argfold_lanes(const Node *n, bool serial, Scalar *acc, int64_t *at, const Scalar *x, int m, int64_t pos, int64_t step)
+void argfold_lanes(const Node *n, bool serial, Scalar *acc, int64_t *at, const Scalar *x, int m, int64_t pos,
+                   int64_t step)
 {
     DType t = n->in[0]->dt;
     for (int j = 0; j < m; j++, pos += step) {
@@ -236,4 +246,18 @@ void argfold_lanes(const Node *n, bool serial, Scalar *acc, int64_t *at, const S
         if (take)
             *s = x[j], *p = pos;
     }
+}
+
+Scalar combine_value(Combine how, DType t, Scalar old, Scalar x)
+{
+    switch (how) {
+    case COMBINE_set: return x;
+    case COMBINE_add: fold_lanes(FOLD_sum, t, true, &old, &x, 1, NULL); return old;
+    case COMBINE_mul: fold_lanes(FOLD_prod, t, true, &old, &x, 1, NULL); return old;
+    case COMBINE_max: fold_lanes(FOLD_max, t, true, &old, &x, 1, NULL); return old;
+    case COMBINE_min: fold_lanes(FOLD_min, t, true, &old, &x, 1, NULL); return old;
+    case COMBINE_COUNT: break;
+    }
+    ASSERT(!"a way to combine");
+    return x;
 }

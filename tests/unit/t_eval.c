@@ -1,4 +1,5 @@
-/* The reference interpreter. What it gives is compared with values worked out by hand and with plain C loops written here. */
+/* The reference interpreter. What it gives is compared with values worked out by hand and with plain C loops
+ * written here. */
 #include "test.h"
 #include "ir/ir.h"
 #include <limits.h>
@@ -6,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- a graph with its inputs ------------------------------------------------------------------------------------- */
+/* ---- a graph with its inputs --------------------------------------------------------------------------- */
 typedef struct Bench { Ctx cx; Arena *a; Graph *g; Tensor in[16]; int nin; int64_t syms[64]; } Bench;
 
 static void bench_open(Bench *b, Ctx *cx)
@@ -37,8 +38,14 @@ static Tensor bench_run(Bench *b, Node *n)
     return t;
 }
 
-static Node *vec_f32(Bench *b, int n, const float *v) { return bench_input(b, DT_f32, 1, (int64_t[]){ n }, v); }
-static Node *vec_i64(Bench *b, int n, const int64_t *v) { return bench_input(b, DT_i64, 1, (int64_t[]){ n }, v); }
+static Node *vec_f32(Bench *b, int n, const float *v)
+{
+    return bench_input(b, DT_f32, 1, (int64_t[]){ n }, v);
+}
+static Node *vec_i64(Bench *b, int n, const int64_t *v)
+{
+    return bench_input(b, DT_i64, 1, (int64_t[]){ n }, v);
+}
 
 static bool same_float(double a, double b)
 {
@@ -60,7 +67,8 @@ static void expect_i64(Tensor t, int n, const int64_t *want)
     assert_int_equal(tensor_count(&t), n);
     for (int k = 0; k < n; k++)
         if (((int64_t *)t.data)[k] != want[k])
-            fail_msg("element %d is %lld, wanted %lld", k, (long long)((int64_t *)t.data)[k], (long long)want[k]);
+            fail_msg("element %d is %lld, wanted %lld", k, (long long)((int64_t *)t.data)[k],
+                     (long long)want[k]);
 }
 
 /* Every test body runs under a guard; a raised error fails it with its message. */
@@ -74,49 +82,137 @@ static void run_body(void (*body)(Ctx *, void *), void *arg)
 }
 #define TEST(name) \
     static void body_##name(Bench *b); \
-    static void under_##name(Ctx *cx, void *arg) { Bench *b = arg; bench_open(b, cx); body_##name(b); arena_free(b->a); } \
+    static void under_##name(Ctx *cx, void *arg) \
+    { Bench *b = arg; bench_open(b, cx); body_##name(b); arena_free(b->a); } \
     static void test_##name(void **state) { (void)state; Bench b; run_body(under_##name, &b); } \
     static void body_##name(Bench *b)
 
-static float noise(unsigned *seed) { *seed = *seed * 1664525u + 1013904223u; return (float)(int)(*seed >> 8) / 8388608.0f - 1.0f; }
+static float noise(unsigned *seed)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return (float)(int)(*seed >> 8) / 8388608.0f - 1.0f;
+}
 
-/* ---- elementwise --------------------------------------------------------------------------------------------------- */
-static Scalar ew_f(Op op, DType t, double a, double b) { return eval_ew(op, t, prim_info[op].arity, (Scalar[]){ { .f = a }, { .f = b } }); }
-static int64_t ew_i(Op op, DType t, int64_t a, int64_t b) { return eval_ew(op, t, prim_info[op].arity, (Scalar[]){ { .i = a }, { .i = b } }).i; }
+/* ---- elementwise --------------------------------------------------------------------------------------- */
+static Scalar ew_f(Op op, DType t, double a, double b)
+{
+    return eval_ew(op, t, prim_info[op].arity, (Scalar[]){ { .f = a }, { .f = b } });
+}
+static int64_t ew_i(Op op, DType t, int64_t a, int64_t b)
+{
+    return eval_ew(op, t, prim_info[op].arity, (Scalar[]){ { .i = a }, { .i = b } }).i;
+}
 
 static void test_floats(void **state)
 {
     (void)state;
     const double inf = INFINITY, nan = NAN;
-    static const struct { Op op; double a, b, want; } row[] = {
-        { OP_neg, 0.0, 0, -0.0 }, { OP_neg, -INFINITY, 0, INFINITY }, { OP_neg, NAN, 0, NAN }, { OP_abs, -0.0, 0, 0.0 }, { OP_abs, -INFINITY, 0, INFINITY },
+    static const struct { Op op; double a, b, want;
+    } row[] = {
+        { OP_neg, 0.0, 0, -0.0 },
+        { OP_neg, -INFINITY, 0, INFINITY },
+        { OP_neg, NAN, 0, NAN },
+        { OP_abs, -0.0, 0, 0.0 },
+        { OP_abs, -INFINITY, 0, INFINITY },
         { OP_abs, NAN, 0, NAN },
-        { OP_sqrt, -0.0, 0, -0.0 }, { OP_sqrt, -1, 0, NAN }, { OP_sqrt, INFINITY, 0, INFINITY }, { OP_sqrt, 9, 0, 3 },
-        { OP_exp, -INFINITY, 0, 0 }, { OP_exp, INFINITY, 0, INFINITY }, { OP_exp, -0.0, 0, 1 }, { OP_exp, NAN, 0, NAN },
-        { OP_log, 0.0, 0, -INFINITY }, { OP_log, -0.0, 0, -INFINITY }, { OP_log, -1, 0, NAN }, { OP_log, INFINITY, 0, INFINITY }, { OP_log, 1, 0, 0 },
-        { OP_log1p, -1, 0, -INFINITY }, { OP_log1p, -2, 0, NAN }, { OP_log1p, -0.0, 0, -0.0 },
-        { OP_expm1, -INFINITY, 0, -1 }, { OP_expm1, -0.0, 0, -0.0 }, { OP_expm1, INFINITY, 0, INFINITY },
-        { OP_sin, INFINITY, 0, NAN }, { OP_sin, -0.0, 0, -0.0 }, { OP_cos, INFINITY, 0, NAN }, { OP_cos, 0, 0, 1 }, { OP_tan, -0.0, 0, -0.0 },
+        { OP_sqrt, -0.0, 0, -0.0 },
+        { OP_sqrt, -1, 0, NAN },
+        { OP_sqrt, INFINITY, 0, INFINITY },
+        { OP_sqrt, 9, 0, 3 },
+        { OP_exp, -INFINITY, 0, 0 },
+        { OP_exp, INFINITY, 0, INFINITY },
+        { OP_exp, -0.0, 0, 1 },
+        { OP_exp, NAN, 0, NAN },
+        { OP_log, 0.0, 0, -INFINITY },
+        { OP_log, -0.0, 0, -INFINITY },
+        { OP_log, -1, 0, NAN },
+        { OP_log, INFINITY, 0, INFINITY },
+        { OP_log, 1, 0, 0 },
+        { OP_log1p, -1, 0, -INFINITY },
+        { OP_log1p, -2, 0, NAN },
+        { OP_log1p, -0.0, 0, -0.0 },
+        { OP_expm1, -INFINITY, 0, -1 },
+        { OP_expm1, -0.0, 0, -0.0 },
+        { OP_expm1, INFINITY, 0, INFINITY },
+        { OP_sin, INFINITY, 0, NAN },
+        { OP_sin, -0.0, 0, -0.0 },
+        { OP_cos, INFINITY, 0, NAN },
+        { OP_cos, 0, 0, 1 },
+        { OP_tan, -0.0, 0, -0.0 },
         { OP_tan, INFINITY, 0, NAN },
-        { OP_asin, 2, 0, NAN }, { OP_asin, -0.0, 0, -0.0 }, { OP_acos, 1, 0, 0 }, { OP_acos, -2, 0, NAN }, { OP_atan, -0.0, 0, -0.0 },
-        { OP_sinh, -INFINITY, 0, -INFINITY }, { OP_cosh, -INFINITY, 0, INFINITY }, { OP_tanh, INFINITY, 0, 1 }, { OP_tanh, -INFINITY, 0, -1 },
-        { OP_tanh, -0.0, 0, -0.0 }, { OP_asinh, -INFINITY, 0, -INFINITY }, { OP_acosh, 0.5, 0, NAN }, { OP_acosh, 1, 0, 0 },
-        { OP_atanh, 1, 0, INFINITY }, { OP_atanh, -1, 0, -INFINITY }, { OP_atanh, 2, 0, NAN },
-        { OP_erf, INFINITY, 0, 1 }, { OP_erf, -INFINITY, 0, -1 }, { OP_erf, -0.0, 0, -0.0 },
-        { OP_floor, -0.5, 0, -1 }, { OP_floor, -0.0, 0, -0.0 }, { OP_ceil, -0.5, 0, -0.0 }, { OP_ceil, 0.25, 0, 1 }, { OP_trunc, -1.75, 0, -1 },
-        { OP_trunc, INFINITY, 0, INFINITY }, { OP_round, 0.5, 0, 0 }, { OP_round, 1.5, 0, 2 }, { OP_round, 2.5, 0, 2 }, { OP_round, -0.5, 0, -0.0 },
+        { OP_asin, 2, 0, NAN },
+        { OP_asin, -0.0, 0, -0.0 },
+        { OP_acos, 1, 0, 0 },
+        { OP_acos, -2, 0, NAN },
+        { OP_atan, -0.0, 0, -0.0 },
+        { OP_sinh, -INFINITY, 0, -INFINITY },
+        { OP_cosh, -INFINITY, 0, INFINITY },
+        { OP_tanh, INFINITY, 0, 1 },
+        { OP_tanh, -INFINITY, 0, -1 },
+        { OP_tanh, -0.0, 0, -0.0 },
+        { OP_asinh, -INFINITY, 0, -INFINITY },
+        { OP_acosh, 0.5, 0, NAN },
+        { OP_acosh, 1, 0, 0 },
+        { OP_atanh, 1, 0, INFINITY },
+        { OP_atanh, -1, 0, -INFINITY },
+        { OP_atanh, 2, 0, NAN },
+        { OP_erf, INFINITY, 0, 1 },
+        { OP_erf, -INFINITY, 0, -1 },
+        { OP_erf, -0.0, 0, -0.0 },
+        { OP_floor, -0.5, 0, -1 },
+        { OP_floor, -0.0, 0, -0.0 },
+        { OP_ceil, -0.5, 0, -0.0 },
+        { OP_ceil, 0.25, 0, 1 },
+        { OP_trunc, -1.75, 0, -1 },
+        { OP_trunc, INFINITY, 0, INFINITY },
+        { OP_round, 0.5, 0, 0 },
+        { OP_round, 1.5, 0, 2 },
+        { OP_round, 2.5, 0, 2 },
+        { OP_round, -0.5, 0, -0.0 },
         { OP_round, -2.5, 0, -2 },
-        { OP_add, INFINITY, -INFINITY, NAN }, { OP_add, -0.0, -0.0, -0.0 }, { OP_add, -0.0, 0.0, 0.0 }, { OP_sub, INFINITY, INFINITY, NAN },
-        { OP_sub, 0.0, 0.0, 0.0 }, { OP_sub, -0.0, 0.0, -0.0 }, { OP_mul, 0, INFINITY, NAN }, { OP_mul, -0.0, 3, -0.0 }, { OP_mul, -2, 3, -6 },
-        { OP_div, 1, 0.0, INFINITY }, { OP_div, 1, -0.0, -INFINITY }, { OP_div, 0, 0, NAN }, { OP_div, 0, -5, -0.0 },
+        { OP_add, INFINITY, -INFINITY, NAN },
+        { OP_add, -0.0, -0.0, -0.0 },
+        { OP_add, -0.0, 0.0, 0.0 },
+        { OP_sub, INFINITY, INFINITY, NAN },
+        { OP_sub, 0.0, 0.0, 0.0 },
+        { OP_sub, -0.0, 0.0, -0.0 },
+        { OP_mul, 0, INFINITY, NAN },
+        { OP_mul, -0.0, 3, -0.0 },
+        { OP_mul, -2, 3, -6 },
+        { OP_div, 1, 0.0, INFINITY },
+        { OP_div, 1, -0.0, -INFINITY },
+        { OP_div, 0, 0, NAN },
+        { OP_div, 0, -5, -0.0 },
         { OP_div, INFINITY, INFINITY, NAN },
-        { OP_mod, -3, 2, 1 }, { OP_mod, 3, -2, -1 }, { OP_mod, 5.5, 2, 1.5 }, { OP_mod, -4, 2, 0.0 }, { OP_mod, 4, -2, -0.0 }, { OP_mod, 1, 0, NAN },
-        { OP_mod, NAN, 2, NAN }, { OP_mod, 1, INFINITY, 1 },
-        { OP_fmod, -3, 2, -1 }, { OP_fmod, 3, -2, 1 }, { OP_fmod, -4, 2, -0.0 }, { OP_fmod, 1, 0, NAN }, { OP_fmod, 5, INFINITY, 5 },
-        { OP_pow, 0, 0, 1 }, { OP_pow, NAN, 0, 1 }, { OP_pow, 1, NAN, 1 }, { OP_pow, -8, 1.0 / 3, NAN }, { OP_pow, 0, -1, INFINITY },
+        { OP_mod, -3, 2, 1 },
+        { OP_mod, 3, -2, -1 },
+        { OP_mod, 5.5, 2, 1.5 },
+        { OP_mod, -4, 2, 0.0 },
+        { OP_mod, 4, -2, -0.0 },
+        { OP_mod, 1, 0, NAN },
+        { OP_mod, NAN, 2, NAN },
+        { OP_mod, 1, INFINITY, 1 },
+        { OP_fmod, -3, 2, -1 },
+        { OP_fmod, 3, -2, 1 },
+        { OP_fmod, -4, 2, -0.0 },
+        { OP_fmod, 1, 0, NAN },
+        { OP_fmod, 5, INFINITY, 5 },
+        { OP_pow, 0, 0, 1 },
+        { OP_pow, NAN, 0, 1 },
+        { OP_pow, 1, NAN, 1 },
+        { OP_pow, -8, 1.0 / 3, NAN },
+        { OP_pow, 0, -1, INFINITY },
         { OP_pow, -2, 3, -8 },
-        { OP_max, NAN, 1, NAN }, { OP_max, 1, NAN, NAN }, { OP_max, -0.0, 0.0, 0.0 }, { OP_max, 0.0, -0.0, 0.0 }, { OP_max, -0.0, -0.0, -0.0 },
-        { OP_max, -INFINITY, 3, 3 }, { OP_min, NAN, 1, NAN }, { OP_min, 1, NAN, NAN }, { OP_min, -0.0, 0.0, -0.0 }, { OP_min, 0.0, -0.0, -0.0 },
+        { OP_max, NAN, 1, NAN },
+        { OP_max, 1, NAN, NAN },
+        { OP_max, -0.0, 0.0, 0.0 },
+        { OP_max, 0.0, -0.0, 0.0 },
+        { OP_max, -0.0, -0.0, -0.0 },
+        { OP_max, -INFINITY, 3, 3 },
+        { OP_min, NAN, 1, NAN },
+        { OP_min, 1, NAN, NAN },
+        { OP_min, -0.0, 0.0, -0.0 },
+        { OP_min, 0.0, -0.0, -0.0 },
         { OP_min, INFINITY, 3, 3 },
     };
     static const DType dt[] = { DT_f64, DT_f32, DT_f16, DT_bf16 };
@@ -126,10 +222,12 @@ static void test_floats(void **state)
             double got = ew_f(row[k].op, dt[d], row[k].a, row[k].b).f;
             seen[row[k].op] = true;
             if (!same_float(got, row[k].want))
-                fail_msg("%s %s(%g, %g) is %g, wanted %g", dtype_info[dt[d]].name, prim_info[row[k].op].name, row[k].a, row[k].b, got, row[k].want);
+                fail_msg("%s %s(%g, %g) is %g, wanted %g", dtype_info[dt[d]].name, prim_info[row[k].op].name,
+                         row[k].a, row[k].b, got, row[k].want);
         }
     for (int op = 0; op < OP_COUNT; op++)       /* no row for floats is left out */
-        if (prim_info[op].elementwise && strchr(prim_info[op].domain, 'F') && !prim_info[op].compares && !seen[op])
+        if (prim_info[op].elementwise && strchr(prim_info[op].domain, 'F') && !prim_info[op].compares &&
+            !seen[op])
             fail_msg("%s is not tested on special values", prim_info[op].name);
     assert_int_equal(ew_f(OP_lt, DT_f32, nan, 1).i, 0);
     assert_int_equal(ew_f(OP_le, DT_f32, 1, nan).i, 0);
@@ -148,8 +246,10 @@ static void test_floats(void **state)
     unsigned seed = 7;
     for (int k = 0; k < 20000; k++) {
         float a = noise(&seed) * 1e3f, c = noise(&seed);
-        assert_true((float)ew_f(OP_add, DT_f32, a, c).f == a + c && (float)ew_f(OP_mul, DT_f32, a, c).f == a * c);
-        assert_true((float)ew_f(OP_div, DT_f32, a, c).f == a / c && (float)ew_f(OP_sqrt, DT_f32, fabsf(a), 0).f == sqrtf(fabsf(a)));
+        assert_true((float)ew_f(OP_add, DT_f32, a, c).f == a + c &&
+                    (float)ew_f(OP_mul, DT_f32, a, c).f == a * c);
+        assert_true((float)ew_f(OP_div, DT_f32, a, c).f == a / c &&
+                    (float)ew_f(OP_sqrt, DT_f32, fabsf(a), 0).f == sqrtf(fabsf(a)));
     }
 }
 
@@ -161,20 +261,38 @@ static void test_bytes(void **state)
         for (int a = unsig ? 0 : -128; a < (unsig ? 256 : 128); a++)
             for (int b = unsig ? 0 : -128; b < (unsig ? 256 : 128); b++) {
                 DType t = unsig ? DT_u8 : DT_i8;
-                int floored = b ? a % b + (a % b != 0 && (a % b < 0) != (b < 0) ? b : 0) : 0, power = b < 0 ? 0 : 1;
+                int floored = b ? a % b + (a % b != 0 && (a % b < 0) != (b < 0) ? b : 0) : 0,
+                    power = b < 0 ? 0 : 1;
                 for (int k = 0; k < b; k++)
                     power = (int)((unsigned)power * (unsigned)a & 0xFF);
                 if (b < 0 && (a == 1 || a == -1))
                     power = a == 1 || b % 2 == 0 ? 1 : -1;
                 int shift = b < 0 || b > 7 ? 8 : b;
-                int want[] = { [0] = a + b, a - b, a * b, b ? a / b : 0, floored, b ? a % b : 0, a > b ? a : b, a < b ? a : b, a & b, a | b, a ^ b,
-                               shift == 8 ? 0 : (int)((unsigned)a << shift), shift == 8 ? 0 : (a >> shift), power, -a, a < 0 ? -a : a, ~a };
-                static const Op op[] = { OP_add, OP_sub, OP_mul, OP_div, OP_mod, OP_fmod, OP_max, OP_min, OP_and, OP_or, OP_xor, OP_shl, OP_shr,
-                                         OP_pow, OP_neg, OP_abs, OP_not };
+                int want[] = { [0] = a + b,
+                               a - b,
+                               a * b,
+                               b ? a / b : 0,
+                               floored,
+                               b ? a % b : 0,
+                               a > b ? a : b,
+                               a < b ? a : b,
+                               a & b,
+                               a | b,
+                               a ^ b,
+                               shift == 8 ? 0 : (int)((unsigned)a << shift),
+                               shift == 8 ? 0 : (a >> shift),
+                               power,
+                               -a,
+                               a < 0 ? -a : a,
+                               ~a };
+                static const Op op[] = { OP_add, OP_sub, OP_mul, OP_div, OP_mod, OP_fmod,
+                                         OP_max, OP_min, OP_and, OP_or,  OP_xor, OP_shl,
+                                         OP_shr, OP_pow, OP_neg, OP_abs, OP_not };
                 for (size_t k = 0; k < COUNT_OF(op); k++) {
                     int64_t wrapped = unsig ? (uint8_t)want[k] : (int8_t)(uint8_t)want[k];
                     if (ew_i(op[k], t, a, b) != wrapped)
-                        fail_msg("%s %s(%d, %d) is %lld, wanted %lld", dtype_info[t].name, prim_info[op[k]].name, a, b, (long long)ew_i(op[k], t, a, b),
+                        fail_msg("%s %s(%d, %d) is %lld, wanted %lld", dtype_info[t].name,
+                                 prim_info[op[k]].name, a, b, (long long)ew_i(op[k], t, a, b),
                                  (long long)wrapped);
                 }
                 assert_int_equal(ew_i(OP_lt, t, a, b), a < b);
@@ -189,28 +307,42 @@ static void test_ints(void **state)
     const int64_t big = INT64_MAX, low = INT64_MIN;
     assert_true(ew_i(OP_div, DT_i64, low, -1) == low && ew_i(OP_div, DT_i32, INT_MIN, -1) == INT_MIN);
     assert_true(ew_i(OP_mod, DT_i64, low, -1) == 0 && ew_i(OP_fmod, DT_i64, low, -1) == 0);
-    assert_true(ew_i(OP_div, DT_i64, 5, 0) == 0 && ew_i(OP_mod, DT_i64, 5, 0) == 0 && ew_i(OP_fmod, DT_u64, 5, 0) == 0);
-    assert_true(ew_i(OP_div, DT_i64, -7, 2) == -3 && ew_i(OP_mod, DT_i64, -7, 2) == 1 && ew_i(OP_fmod, DT_i64, -7, 2) == -1);
+    assert_true(ew_i(OP_div, DT_i64, 5, 0) == 0 && ew_i(OP_mod, DT_i64, 5, 0) == 0 &&
+                ew_i(OP_fmod, DT_u64, 5, 0) == 0);
+    assert_true(ew_i(OP_div, DT_i64, -7, 2) == -3 && ew_i(OP_mod, DT_i64, -7, 2) == 1 &&
+                ew_i(OP_fmod, DT_i64, -7, 2) == -1);
     assert_true(ew_i(OP_mod, DT_i64, 7, -2) == -1 && ew_i(OP_mod, DT_i64, low, 3) == 1);
-    assert_true(ew_i(OP_add, DT_i64, big, 1) == low && ew_i(OP_sub, DT_i64, low, 1) == big && ew_i(OP_mul, DT_i64, low, -1) == low);
-    assert_true(ew_i(OP_neg, DT_i64, low, 0) == low && ew_i(OP_abs, DT_i64, low, 0) == low && ew_i(OP_abs, DT_i32, INT_MIN, 0) == INT_MIN);
+    assert_true(ew_i(OP_add, DT_i64, big, 1) == low && ew_i(OP_sub, DT_i64, low, 1) == big &&
+                ew_i(OP_mul, DT_i64, low, -1) == low);
+    assert_true(ew_i(OP_neg, DT_i64, low, 0) == low && ew_i(OP_abs, DT_i64, low, 0) == low &&
+                ew_i(OP_abs, DT_i32, INT_MIN, 0) == INT_MIN);
     assert_true(ew_i(OP_add, DT_i32, INT_MAX, 1) == INT_MIN && ew_i(OP_add, DT_u32, UINT32_MAX, 1) == 0);
     assert_true(ew_i(OP_add, DT_i16, 32767, 1) == -32768 && ew_i(OP_mul, DT_u16, 65535, 65535) == 1);
     /* u64: the top bit is a value */
     const int64_t top = (int64_t)0x8000000000000000u, all = -1;
-    assert_true(ew_i(OP_div, DT_u64, all, 2) == big && ew_i(OP_mod, DT_u64, all, 10) == 5 && ew_i(OP_div, DT_u64, 1, all) == 0);
-    assert_true(ew_i(OP_lt, DT_u64, 1, top) == 1 && ew_i(OP_le, DT_u64, top, 1) == 0 && ew_i(OP_max, DT_u64, 1, top) == top);
-    assert_true(ew_i(OP_min, DT_u64, 1, top) == 1 && ew_i(OP_abs, DT_u64, top + 1, 0) == top + 1 && ew_i(OP_shr, DT_u64, top, 63) == 1);
-    assert_true(ew_i(OP_shl, DT_u64, 1, 64) == 0 && ew_i(OP_shl, DT_i64, 3, 63) == low && ew_i(OP_shr, DT_i64, -8, 1) == -4);
-    assert_true(ew_i(OP_shl, DT_u32, 3, 31) == (int64_t)0x80000000u && ew_i(OP_shl, DT_i64, 1, -1) == 0 && ew_i(OP_shr, DT_u32, 1, 32) == 0);
-    assert_true(ew_i(OP_pow, DT_i64, 3, 4) == 81 && ew_i(OP_pow, DT_i64, -2, 63) == low && ew_i(OP_pow, DT_i64, 2, -1) == 0);
-    assert_true(ew_i(OP_pow, DT_i64, -1, -3) == -1 && ew_i(OP_pow, DT_i64, 0, 0) == 1 && ew_i(OP_pow, DT_i32, 2, 31) == INT_MIN);
+    assert_true(ew_i(OP_div, DT_u64, all, 2) == big && ew_i(OP_mod, DT_u64, all, 10) == 5 &&
+                ew_i(OP_div, DT_u64, 1, all) == 0);
+    assert_true(ew_i(OP_lt, DT_u64, 1, top) == 1 && ew_i(OP_le, DT_u64, top, 1) == 0 &&
+                ew_i(OP_max, DT_u64, 1, top) == top);
+    assert_true(ew_i(OP_min, DT_u64, 1, top) == 1 && ew_i(OP_abs, DT_u64, top + 1, 0) == top + 1 &&
+                ew_i(OP_shr, DT_u64, top, 63) == 1);
+    assert_true(ew_i(OP_shl, DT_u64, 1, 64) == 0 && ew_i(OP_shl, DT_i64, 3, 63) == low &&
+                ew_i(OP_shr, DT_i64, -8, 1) == -4);
+    assert_true(ew_i(OP_shl, DT_u32, 3, 31) == (int64_t)0x80000000u && ew_i(OP_shl, DT_i64, 1, -1) == 0 &&
+                ew_i(OP_shr, DT_u32, 1, 32) == 0);
+    assert_true(ew_i(OP_pow, DT_i64, 3, 4) == 81 && ew_i(OP_pow, DT_i64, -2, 63) == low &&
+                ew_i(OP_pow, DT_i64, 2, -1) == 0);
+    assert_true(ew_i(OP_pow, DT_i64, -1, -3) == -1 && ew_i(OP_pow, DT_i64, 0, 0) == 1 &&
+                ew_i(OP_pow, DT_i32, 2, 31) == INT_MIN);
     /* two and four bits */
-    assert_true(ew_i(OP_add, DT_i4, 7, 1) == -8 && ew_i(OP_add, DT_u4, 15, 1) == 0 && ew_i(OP_not, DT_u4, 5, 0) == 10);
+    assert_true(ew_i(OP_add, DT_i4, 7, 1) == -8 && ew_i(OP_add, DT_u4, 15, 1) == 0 &&
+                ew_i(OP_not, DT_u4, 5, 0) == 10);
     assert_true(ew_i(OP_shl, DT_u4, 1, 4) == 0 && ew_i(OP_add, DT_i2, 1, 1) == -2);
     /* truth values */
-    assert_true(ew_i(OP_not, DT_bool, 0, 0) == 1 && ew_i(OP_not, DT_bool, 1, 0) == 0 && ew_i(OP_xor, DT_bool, 1, 1) == 0);
-    assert_true(ew_i(OP_and, DT_bool, 1, 0) == 0 && ew_i(OP_or, DT_bool, 1, 0) == 1 && ew_i(OP_eq, DT_bool, 1, 1) == 1);
+    assert_true(ew_i(OP_not, DT_bool, 0, 0) == 1 && ew_i(OP_not, DT_bool, 1, 0) == 0 &&
+                ew_i(OP_xor, DT_bool, 1, 1) == 0);
+    assert_true(ew_i(OP_and, DT_bool, 1, 0) == 0 && ew_i(OP_or, DT_bool, 1, 0) == 1 &&
+                ew_i(OP_eq, DT_bool, 1, 1) == 1);
 }
 
 TEST(casts)
@@ -218,7 +350,8 @@ TEST(casts)
     Graph *g = b->g;
     const float v[] = { 1.75f, -1.75f, NAN, INFINITY, -INFINITY, 300.5f, -0.0f, 65519.0f };
     Node *x = vec_f32(b, 8, v);
-    expect_i64(bench_run(b, g_cast(g, x, DT_i64)), 8, (int64_t[]){ 1, -1, 0, INT64_MAX, INT64_MIN, 300, 0, 65519 });
+    expect_i64(bench_run(b, g_cast(g, x, DT_i64)), 8,
+               (int64_t[]){ 1, -1, 0, INT64_MAX, INT64_MIN, 300, 0, 65519 });
     Tensor t = bench_run(b, g_cast(g, x, DT_u8));
     assert_memory_equal(t.data, ((uint8_t[]){ 1, 255, 0, 255, 0, 44, 0, 65519 & 255 }), 8);
     t = bench_run(b, g_cast(g, x, DT_bool));
@@ -226,12 +359,14 @@ TEST(casts)
     expect_f32(bench_run(b, g_cast(g, g_cast(g, x, DT_f16), DT_f32)), 8,
                (float[]){ 1.75f, -1.75f, NAN, INFINITY, -INFINITY, 300.5f, -0.0f, 65504 });
     t = bench_run(b, g_bitcast(g, x, DT_i32));
-    assert_true(((int32_t *)t.data)[0] == 0x3FE00000 && ((int32_t *)t.data)[6] == INT_MIN && ((int32_t *)t.data)[3] == 0x7F800000);
+    assert_true(((int32_t *)t.data)[0] == 0x3FE00000 && ((int32_t *)t.data)[6] == INT_MIN &&
+                ((int32_t *)t.data)[3] == 0x7F800000);
     Node *mask = g2(g, OP_lt, x, g_scalar(g, DT_f32, 0));
-    expect_f32(bench_run(b, g_where(g, mask, g_scalar(g, DT_f32, 7), x)), 8, (float[]){ 1.75f, 7, NAN, INFINITY, 7, 300.5f, -0.0f, 65519 });
+    expect_f32(bench_run(b, g_where(g, mask, g_scalar(g, DT_f32, 7), x)), 8,
+               (float[]){ 1.75f, 7, NAN, INFINITY, 7, 300.5f, -0.0f, 65519 });
 }
 
-/* ---- views ------------------------------------------------------------------------------------------------------------ */
+/* ---- views --------------------------------------------------------------------------------------------- */
 static Node *iota3(Bench *b)     /* f32[2,3,4] of 0..23 */
 {
     static float v[24];
@@ -253,10 +388,13 @@ TEST(views)
     y = g1(g, OP_neg, g_transpose(g, x, (int[]){ 2, 0, 1 }));
     expect_f32(bench_run(b, y), 24, want);
     /* reshape of a transpose: quotients and remainders */
-    y = g1(g, OP_neg, g_reshape(g, g_transpose(g, x, (int[]){ 2, 0, 1 }), 2, (Dim *[]){ dim_const(g, 3), dim_const(g, 8) }));
+    y = g1(g, OP_neg,
+           g_reshape(g, g_transpose(g, x, (int[]){ 2, 0, 1 }), 2,
+                     (Dim *[]){ dim_const(g, 3), dim_const(g, 8) }));
     expect_f32(bench_run(b, y), 24, want);
     /* pad and crop */
-    Dim *before[3] = { dim_const(g, 0), dim_const(g, 2), dim_const(g, -1) }, *after[3] = { dim_const(g, 0), dim_const(g, -1), dim_const(g, 1) };
+    Dim *before[3] = { dim_const(g, 0), dim_const(g, 2), dim_const(g, -1) },
+        *after[3] = { dim_const(g, 0), dim_const(g, -1), dim_const(g, 1) };
     at = 0;
     for (int i = 0; i < 2; i++)
         for (int j = -2; j < 2; j++)
@@ -289,9 +427,11 @@ TEST(masks)
     }
     Node *x = vec_f32(b, N, v);
     Dim *n = dim_const(g, N), *i = dim_idx(g, 0, n), *idx[1] = { dim_div(g, i, dim_const(g, 3)) };
-    Pred pred[2] = { { dim_addc(g, dim_mod(g, i, dim_const(g, 3)), -1), dim_const(g, 1) }, { dim_addc(g, i, -10), n } };
+    Pred pred[2] = { { dim_addc(g, dim_mod(g, i, dim_const(g, 3)), -1), dim_const(g, 1) },
+                     { dim_addc(g, i, -10), n } };
     View view = { .nidx = 1, .idx = idx, .npred = 2, .pred = pred, .fill = { .f = -7 } };
-    Node *y = graph_add(g, &(Node){ .op = OP_view, .dt = DT_f32, .rank = 1, .dims = &n, .nin = 1, .in = &x, .view = view });
+    Node *y = graph_add(
+        g, &(Node){ .op = OP_view, .dt = DT_f32, .rank = 1, .dims = &n, .nin = 1, .in = &x, .view = view });
     expect_f32(bench_run(b, y), N, want);
     for (int k = 0; k < N; k++)
         want[k] = want[k] * 2 + 1;
@@ -323,7 +463,8 @@ TEST(leaves)
 TEST(random)
 {
     Graph *g = b->g;
-    Node *key = g_int(g, DT_u64, 42), *r = g_random(g, key, 2, (Dim *[]){ dim_const(g, 300), dim_const(g, 7) });
+    Node *key = g_int(g, DT_u64, 42),
+         *r = g_random(g, key, 2, (Dim *[]){ dim_const(g, 300), dim_const(g, 7) });
     Tensor t = bench_run(b, r);
     uint64_t first = ((uint64_t *)t.data)[0];
     int bits[64] = { 0 };
@@ -344,7 +485,7 @@ TEST(random)
     assert_true(random_word(0, 0) != random_word(1, 0) && random_word(0, 1) != random_word(1, 0));
 }
 
-/* ---- folds and scans ---------------------------------------------------------------------------------------------- */
+/* ---- folds and scans ----------------------------------------------------------------------------------- */
 TEST(folds)
 {
     Graph *g = b->g;
@@ -438,11 +579,14 @@ TEST(fold_dtypes)
         if (t == DT_bool)
             continue;
         Node *y = g_cast_sat(g, x, (DType)t, true);
-        Tensor sum = bench_run(b, g_fold(g, FOLD_sum, y, 1, false)), max = bench_run(b, g_fold(g, FOLD_max, y, 1, false));
+        Tensor sum = bench_run(b, g_fold(g, FOLD_sum, y, 1, false)),
+               max = bench_run(b, g_fold(g, FOLD_max, y, 1, false));
         Scalar got = scalar_load((DType)t, sum.data), top = scalar_load((DType)t, max.data);
         Scalar want = dtype_is_float((DType)t) ? (Scalar){ .f = 3000 } : (Scalar){ .i = 3000 };
         want = scalar_round((DType)t, want, false);
-        if (dtype_is_float((DType)t) ? !same_float(got.f, want.f) || top.f != 1 : got.i != want.i || top.i != scalar_round((DType)t, (Scalar){ .i = 1 }, false).i)
+        if (dtype_is_float((DType)t)
+                ? !same_float(got.f, want.f) || top.f != 1
+                : got.i != want.i || top.i != scalar_round((DType)t, (Scalar){ .i = 1 }, false).i)
             fail_msg("sum or max of ones in %s", dtype_info[t].name);
     }
 }
@@ -479,7 +623,7 @@ TEST(scans)
     expect_f32(bench_run(b, g_scan(g, FOLD_sum, none, 1, false, false)), 0, NULL);
 }
 
-/* ---- gather and scatter --------------------------------------------------------------------------------------------- */
+/* ---- gather and scatter -------------------------------------------------------------------------------- */
 TEST(gathers)
 {
     Graph *g = b->g;
@@ -492,10 +636,18 @@ TEST(gathers)
                 want[n++] = (float)(i * 12 + (int[]){ 2, 2, 0, 0 }[j] * 4 + k);
     expect_f32(bench_run(b, g_gather_axis(g, x, at, 1)), n, want);
     /* below a predicate: lanes outside are not looked at */
-    Dim *two = dim_const(g, 2), *four = dim_const(g, 4), *i = dim_idx(g, 0, four), *idx[1] = { dim_idx(g, DIM_OPERAND, two) };
-    Node *wild = bench_input(b, DT_i64, 1, (int64_t[]){ 4 }, (int64_t[]){ 1, 0, 1000, -1000 }), *y = vec_f32(b, 2, (float[]){ 10, 20 });
+    Dim *two = dim_const(g, 2), *four = dim_const(g, 4), *i = dim_idx(g, 0, four),
+        *idx[1] = { dim_idx(g, DIM_OPERAND, two) };
+    Node *wild = bench_input(b, DT_i64, 1, (int64_t[]){ 4 }, (int64_t[]){ 1, 0, 1000, -1000 }),
+         *y = vec_f32(b, 2, (float[]){ 10, 20 });
     View v = { .nidx = 1, .idx = idx, .npred = 1, .pred = &(Pred){ i, two }, .fill = { .f = -1 } };
-    Node *z = graph_add(g, &(Node){ .op = OP_gather, .dt = DT_f32, .rank = 1, .dims = &four, .nin = 2, .in = (Node *[]){ y, wild }, .view = v });
+    Node *z = graph_add(g, &(Node){ .op = OP_gather,
+                                    .dt = DT_f32,
+                                    .rank = 1,
+                                    .dims = &four,
+                                    .nin = 2,
+                                    .in = (Node *[]){ y, wild },
+                                    .view = v });
     expect_f32(bench_run(b, z), 4, (float[]){ 20, 10, -1, -1 });
 }
 
@@ -513,7 +665,8 @@ static void scatter_outside(Ctx *cx, void *arg)
 {
     Bench *b = arg;
     bench_open(b, cx);
-    Node *x = vec_f32(b, 3, (float[]){ 1, 2, 3 }), *up = vec_f32(b, 2, (float[]){ 1, 1 }), *at = vec_i64(b, 2, (int64_t[]){ 0, -4 });
+    Node *x = vec_f32(b, 3, (float[]){ 1, 2, 3 }), *up = vec_f32(b, 2, (float[]){ 1, 1 }),
+         *at = vec_i64(b, 2, (int64_t[]){ 0, -4 });
     graph_origin(b->g, "s1", "ScatterElements", "");
     Dim *idx[1] = { dim_idx(b->g, DIM_OPERAND, x->dims[0]) };
     Node *y = g_scatter(b->g, x, up, 1, &at, &(View){ .nidx = 1, .idx = idx }, COMBINE_add);
@@ -529,7 +682,8 @@ static void test_outside(void **state)
     Note note;
     note_push(&cx, &note, "model", "net.onnx", "");
     assert_int_equal(guard_call(&cx, gather_outside, &b), E_INVALID);
-    if (!strstr(cx.text, "Gather 'g1': index 7 is outside axis 0 of size 3") || strstr(strstr(cx.text, "net.onnx") + 1, "net.onnx"))
+    if (!strstr(cx.text, "Gather 'g1': index 7 is outside axis 0 of size 3") ||
+        strstr(strstr(cx.text, "net.onnx") + 1, "net.onnx"))
         fail_msg("the message is: %s", cx.text);
     assert_ptr_equal(cx.notes, &note);
     arena_free(b.a);
@@ -543,33 +697,39 @@ TEST(scatters)
 {
     Graph *g = b->g;
     Node *x = vec_f32(b, 4, (float[]){ 1, 2, 3, 4 });
-    Node *up = vec_f32(b, 5, (float[]){ 10, 20, 30, 40, NAN }), *at = vec_i64(b, 5, (int64_t[]){ 2, 0, 2, 2, 3 });
+    Node *up = vec_f32(b, 5, (float[]){ 10, 20, 30, 40, NAN }),
+         *at = vec_i64(b, 5, (int64_t[]){ 2, 0, 2, 2, 3 });
     Dim *idx[1] = { dim_idx(g, DIM_OPERAND, x->dims[0]) };
     View v = { .nidx = 1, .idx = idx };
     static const float want[COMBINE_COUNT][4] = {
-        [COMBINE_set] = { 20, 2, 40, NAN }, [COMBINE_add] = { 21, 2, 83, NAN }, [COMBINE_mul] = { 20, 2, 36000, NAN },
-        [COMBINE_max] = { 20, 2, 40, NAN }, [COMBINE_min] = { 1, 2, 3, NAN },
+        [COMBINE_set] = { 20, 2, 40, NAN },    [COMBINE_add] = { 21, 2, 83, NAN },
+        [COMBINE_mul] = { 20, 2, 36000, NAN }, [COMBINE_max] = { 20, 2, 40, NAN },
+        [COMBINE_min] = { 1, 2, 3, NAN },
     };
     for (int how = 0; how < COMBINE_COUNT; how++) {
         Node *y = g_scatter(g, x, up, 1, &at, &v, (Combine)how);
         expect_f32(bench_run(b, y), 4, want[how]);
-        expect_f32(bench_run(b, g_slice(g, g1(g, OP_neg, y), 0, dim_const(g, 0), dim_const(g, 3), 1)), 3,       /* stored, not a result */
+        expect_f32(bench_run(b, g_slice(g, g1(g, OP_neg, y), 0, dim_const(g, 0), dim_const(g, 3), 1)),
+                   3, /* stored, not a result */
                    (float[]){ -want[how][0], -want[how][1], -want[how][2] });
     }
     assert_true(((float *)b->in[0].data)[2] == 3);              /* the source is not written to */
     /* rows, in order: later ones overwrite */
     static const float base[6] = { 0 }, rows[6] = { 1, 2, 3, 4, 5, 6 };
-    Node *m = bench_input(b, DT_f32, 2, (int64_t[]){ 3, 2 }, base), *r = bench_input(b, DT_f32, 2, (int64_t[]){ 3, 2 }, rows);
+    Node *m = bench_input(b, DT_f32, 2, (int64_t[]){ 3, 2 }, base),
+         *r = bench_input(b, DT_f32, 2, (int64_t[]){ 3, 2 }, rows);
     Node *which = bench_input(b, DT_i64, 2, (int64_t[]){ 3, 2 }, (int64_t[]){ 1, 1, 2, 2, 1, 1 });
     Dim *to[2] = { dim_idx(g, DIM_OPERAND, m->dims[0]), dim_idx(g, 1, r->dims[1]) };
-    expect_f32(bench_run(b, g_scatter(g, m, r, 1, &which, &(View){ .nidx = 2, .idx = to }, COMBINE_set)), 6, (float[]){ 0, 0, 5, 6, 3, 4 });
+    expect_f32(bench_run(b, g_scatter(g, m, r, 1, &which, &(View){ .nidx = 2, .idx = to }, COMBINE_set)), 6,
+               (float[]){ 0, 0, 5, 6, 3, 4 });
     Node *i = vec_i64(b, 2, (int64_t[]){ INT64_MAX, 5 }), *one = vec_i64(b, 1, (int64_t[]){ 1 });
     Node *zero = vec_i64(b, 1, (int64_t[]){ 0 });
     Dim *iidx[1] = { dim_idx(g, DIM_OPERAND, i->dims[0]) };
-    expect_i64(bench_run(b, g_scatter(g, i, one, 1, &zero, &(View){ .nidx = 1, .idx = iidx }, COMBINE_add)), 2, (int64_t[]){ INT64_MIN, 5 });
+    expect_i64(bench_run(b, g_scatter(g, i, one, 1, &zero, &(View){ .nidx = 1, .idx = iidx }, COMBINE_add)),
+               2, (int64_t[]){ INT64_MIN, 5 });
 }
 
-/* ---- calls ---------------------------------------------------------------------------------------------------------- */
+/* ---- calls --------------------------------------------------------------------------------------------- */
 static void call_reverse(Ctx *cx, Arena *a, const Call *call, const Tensor *in, Tensor *out)
 {
     (void)cx, (void)a, (void)call;
@@ -595,7 +755,8 @@ TEST(calls)
 {
     Graph *g = b->g;
     Node *x = vec_f32(b, 4, (float[]){ 1, -2, 3, 4 }), *y = g1(g, OP_neg, x);
-    static const CallDef reverse = { "reverse", false, call_reverse }, positive = { "positive", true, call_positive };
+    static const CallDef reverse = { "reverse", false, call_reverse },
+                         positive = { "positive", true, call_positive };
     Call call = { &reverse, 1, 2, (DType[]){ DT_f32, DT_i64 }, NULL, 0 };
     Dim *const *dims[2] = { x->dims, NULL };
     Node **part = g_call(g, &call, &y, (int[]){ 1, 0 }, dims);
@@ -609,7 +770,7 @@ TEST(calls)
     expect_i64(bench_run(b, g2(g, OP_add, part[0], part[0])), 3, (int64_t[]){ 0, 4, 6 });
 }
 
-/* ---- larger graphs ------------------------------------------------------------------------------------------------------ */
+/* ---- larger graphs ------------------------------------------------------------------------------------- */
 TEST(matmul_softmax)
 {
     Graph *g = b->g;
@@ -627,7 +788,8 @@ TEST(matmul_softmax)
                 s += (double)(x[i * K + k] * y[k * N + j]);
             want[i * N + j] = (float)s;
         }
-    Node *a = bench_input(b, DT_f32, 2, (int64_t[]){ M, K }, x), *c = bench_input(b, DT_f32, 2, (int64_t[]){ K, N }, y);
+    Node *a = bench_input(b, DT_f32, 2, (int64_t[]){ M, K }, x),
+         *c = bench_input(b, DT_f32, 2, (int64_t[]){ K, N }, y);
     Node *p = g_matmul(g, a, c);
     expect_f32(bench_run(b, p), M * N, want);
     Tensor t = bench_run(b, g_softmax(g, p, 2, false));
@@ -642,7 +804,8 @@ TEST(matmul_softmax)
     }
 }
 
-/* conv2d, stride 2, padding 1, as a fold of a product of views: nothing of the size of the product may be stored. */
+/* conv2d, stride 2, padding 1, as a fold of a product of views: nothing of the size of the product may be
+ * stored. */
 TEST(convolution)
 {
     Graph *g = b->g;
@@ -666,21 +829,25 @@ TEST(convolution)
                         }
                 want[(o * OH + i) * OW + j] = (float)s;
             }
-    Node *a = bench_input(b, DT_f32, 3, (int64_t[]){ CI, H, W }, x), *f = bench_input(b, DT_f32, 4, (int64_t[]){ CO, CI, KH, KW }, w);
+    Node *a = bench_input(b, DT_f32, 3, (int64_t[]){ CI, H, W }, x),
+         *f = bench_input(b, DT_f32, 4, (int64_t[]){ CO, CI, KH, KW }, w);
     Dim *dims[6], *v[6];
     for (int k = 0; k < 6; k++) {
         dims[k] = dim_const(g, (int[]){ CO, OH, OW, CI, KH, KW }[k]);
         v[k] = dim_idx(g, k, dims[k]);
     }
-    Dim *r = dim_addc(g, dim_add(g, dim_mulc(g, v[1], 2), v[4]), -1), *t = dim_addc(g, dim_add(g, dim_mulc(g, v[2], 2), v[5]), -1);
+    Dim *r = dim_addc(g, dim_add(g, dim_mulc(g, v[1], 2), v[4]), -1),
+        *t = dim_addc(g, dim_add(g, dim_mulc(g, v[2], 2), v[5]), -1);
     Dim *xi[3] = { v[3], r, t }, *wi[4] = { v[0], v[3], v[4], v[5] };
     Pred pred[2] = { { r, dim_const(g, H) }, { t, dim_const(g, W) } };
     Node *win = g_view(g, a, 6, dims, &(View){ .nidx = 3, .idx = xi, .npred = 2, .pred = pred });
     Node *ker = g_view(g, f, 6, dims, &(View){ .nidx = 4, .idx = wi });
-    expect_f32(bench_run(b, g_fold(g, FOLD_sum, g2(g, OP_mul, win, ker), 8 + 16 + 32, false)), CO * OH * OW, want);
+    expect_f32(bench_run(b, g_fold(g, FOLD_sum, g2(g, OP_mul, win, ker), 8 + 16 + 32, false)), CO * OH * OW,
+               want);
 }
 
-/* A product of 4,000 x 4,000 x 4,000 elements is never stored: 256 GB would be needed. Only a few of its sums are taken. */
+/* A product of 4,000 x 4,000 x 4,000 elements is never stored: 256 GB would be needed. Only a few of its
+ * sums are taken. */
 TEST(on_demand)
 {
     Graph *g = b->g;
@@ -692,7 +859,8 @@ TEST(on_demand)
     Dim *n = dim_const(g, N), *dims[3] = { n, n, n }, *i[3];
     for (int k = 0; k < 3; k++)
         i[k] = dim_idx(g, k, n);
-    Node *p = g_view(g, v, 3, dims, &(View){ .nidx = 1, .idx = &i[0] }), *q = g_view(g, v, 3, dims, &(View){ .nidx = 1, .idx = &i[2] });
+    Node *p = g_view(g, v, 3, dims, &(View){ .nidx = 1, .idx = &i[0] }),
+         *q = g_view(g, v, 3, dims, &(View){ .nidx = 1, .idx = &i[2] });
     Node *product = g2(g, OP_mul, p, q), *twice = g2(g, OP_add, product, g2(g, OP_mul, product, product));
     for (int k = 0; k < 2; k++)
         twice = g_slice(g, twice, k, dim_const(g, 3), dim_const(g, 1), 1);
@@ -706,7 +874,7 @@ TEST(long_chain)
 {
     Graph *g = b->g;
     Node *x = vec_i64(b, 3, (int64_t[]){ 0, 10, 20 }), *y = x;
-    for (int k = 0; k < 100000; k++)            /* by turns, so that nothing cancels while the graph is built */
+    for (int k = 0; k < 100000; k++) /* by turns, so that nothing cancels while the graph is built */
         y = k % 2 ? g2(g, OP_add, y, g_int(g, DT_i64, 1)) : g2(g, OP_xor, y, g_int(g, DT_i64, 0x100));
     int64_t want[3] = { 0, 10, 20 };
     for (int i = 0; i < 3; i++)
@@ -759,7 +927,9 @@ TEST(text)
     char want[80];
     snprintf(want, sizeof want, "%%%d f32[2,4] = fold sum axes 1 %%%d   ; ReduceSum sum_1", y->id, x->id);
     assert_string_equal(t.at, want);
-    graph_output(g, "out", g_pad(g, y, (Dim *[]){ dim_const(g, 1), dim_const(g, 0) }, (Dim *[]){ dim_const(g, 0), dim_const(g, 0) }, (Scalar){ .f = 2.5 }));
+    graph_output(g, "out",
+                 g_pad(g, y, (Dim *[]){ dim_const(g, 1), dim_const(g, 0) },
+                       (Dim *[]){ dim_const(g, 0), dim_const(g, 0) }, (Scalar){ .f = 2.5 }));
     graph_print(&all, g);
     assert_non_null(strstr(all.at, want));
     assert_non_null(strstr(all.at, "input 0 'x1'"));
@@ -773,12 +943,17 @@ TEST(text)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_floats), cmocka_unit_test(test_bytes), cmocka_unit_test(test_ints), cmocka_unit_test(test_casts),
-        cmocka_unit_test(test_views), cmocka_unit_test(test_masks), cmocka_unit_test(test_leaves), cmocka_unit_test(test_random),
-        cmocka_unit_test(test_folds), cmocka_unit_test(test_fold_specials), cmocka_unit_test(test_fold_dtypes), cmocka_unit_test(test_scans),
-        cmocka_unit_test(test_gathers), cmocka_unit_test(test_outside), cmocka_unit_test(test_scatters), cmocka_unit_test(test_calls),
-        cmocka_unit_test(test_matmul_softmax), cmocka_unit_test(test_convolution), cmocka_unit_test(test_on_demand),
-        cmocka_unit_test(test_long_chain), cmocka_unit_test(test_symbols), cmocka_unit_test(test_text),
+        cmocka_unit_test(test_floats),         cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_ints),           cmocka_unit_test(test_casts),
+        cmocka_unit_test(test_views),          cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_leaves),         cmocka_unit_test(test_random),
+        cmocka_unit_test(test_folds),          cmocka_unit_test(test_fold_specials),
+        cmocka_unit_test(test_fold_dtypes),    cmocka_unit_test(test_scans),
+        cmocka_unit_test(test_gathers),        cmocka_unit_test(test_outside),
+        cmocka_unit_test(test_scatters),       cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_matmul_softmax), cmocka_unit_test(test_convolution),
+        cmocka_unit_test(test_on_demand),      cmocka_unit_test(test_long_chain),
+        cmocka_unit_test(test_symbols),        cmocka_unit_test(test_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

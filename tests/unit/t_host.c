@@ -1,12 +1,22 @@
-/* Values needed while building: sizes that stay expressions, values from data that become symbols, guards, and binding before a run. */
+/* Values needed while building: sizes that stay expressions, values from data that become symbols, guards,
+ * and binding before a run. */
 #include "test.h"
 #include "ir/ir.h"
 #include <stdio.h>
 #include <string.h>
 
-typedef struct Host { Ctx *cx; Arena *a; Graph *g; Tensor in[8]; int nin; int64_t syms[64]; const char *why; } Host;
+typedef struct Host {
+    Ctx *cx;
+    Arena *a;
+    Graph *g;
+    Tensor in[8];
+    int nin;
+    int64_t syms[64];
+    const char *why;
+} Host;
 
-static Node *host_input(Host *h, DType dt, int rank, const int64_t *dims, const char *const *names, const void *data)
+static Node *host_input(Host *h, DType dt, int rank, const int64_t *dims, const char *const *names,
+                        const void *data)
 {
     Tensor *t = &h->in[h->nin++];
     int64_t wanted[MAX_RANK];
@@ -55,13 +65,17 @@ static const char *dim_text(Host *h, const Dim *d)
 }
 
 static Node *shape_of(Host *h, Node *x) { return g_dims(h->g, 1, x->rank, x->dims); }
-static Node *pick(Host *h, Node *x, int k) { return g_slice(h->g, x, 0, dim_const(h->g, k), dim_const(h->g, 1), 1); }
+static Node *pick(Host *h, Node *x, int k)
+{
+    return g_slice(h->g, x, 0, dim_const(h->g, k), dim_const(h->g, 1), 1);
+}
 
 /* Concat(Shape(x)[0] * Shape(x)[1], -1): stays symbolic, no guard and no symbol is added for it. */
 TEST(sizes)
 {
     Graph *g = h->g;
-    Node *x = host_input(h, DT_f32, 3, (int64_t[]){ 2, 3, 4 }, (const char *[]){ "N", "M", NULL }, NULL), *s = shape_of(h, x);
+    Node *x = host_input(h, DT_f32, 3, (int64_t[]){ 2, 3, 4 }, (const char *[]){ "N", "M", NULL }, NULL),
+         *s = shape_of(h, x);
     int n, guards = g->guard.n, syms = g->sym.n;
     Node *product = g2(g, OP_mul, pick(h, s, 0), pick(h, s, 1));
     Dim **d = host_dims(g, g_join(g, 2, (Node *[]){ product, g_ints(g, 1, (int64_t[]){ -1 }) }, 0), &n);
@@ -106,7 +120,7 @@ TEST(through_floats)
     Dim **d = host_dims(g, half, &n);
     assert_true(d && n == 1 && !dim_is_const(d[0]));
     assert_int_equal(dim_hint(g, d[0]), 3);
-    assert_ptr_equal(host_dims(g, half, &n)[0], d[0]);          /* one symbol, however often it is asked for */
+    assert_ptr_equal(host_dims(g, half, &n)[0], d[0]); /* one symbol, however often it is asked for */
     assert_true(bind_now(h));
     assert_int_equal(dim_eval(d[0], h->syms, NULL), 3);
     h->in[0].dims[0] = 21;
@@ -151,7 +165,8 @@ TEST(not_known)
     static int64_t many[5000];
     static float data[4] = { 1, 2, 3, 4 };
     int n;
-    Node *big = host_input(h, DT_i64, 1, (int64_t[]){ 5000 }, NULL, many), *empty = host_input(h, DT_i64, 1, (int64_t[]){ 2 }, NULL, NULL);
+    Node *big = host_input(h, DT_i64, 1, (int64_t[]){ 5000 }, NULL, many),
+         *empty = host_input(h, DT_i64, 1, (int64_t[]){ 2 }, NULL, NULL);
     Node *f = host_input(h, DT_f32, 1, (int64_t[]){ 4 }, NULL, data), *key = g_int(g, DT_u64, 1);
     assert_null(host_dims(g, pick(h, big, 0), &n));
     assert_null(host_dims(g, empty, &n));
@@ -162,7 +177,8 @@ TEST(not_known)
     /* a million elements on the way to a few */
     Dim *thousand[2] = { dim_const(g, 1000), dim_const(g, 1000) };
     Node *i = g_iota(g, 2, thousand, 1);
-    assert_null(host_value(g, g_fold(g, FOLD_max, g2(g, OP_mul, i, g_expand(g, pick(h, empty, 0), 2, thousand)), 3, false)));
+    assert_null(host_value(
+        g, g_fold(g, FOLD_max, g2(g, OP_mul, i, g_expand(g, pick(h, empty, 0), 2, thousand)), 3, false)));
     assert_int_equal(g->sym.n, 0);
 }
 
@@ -171,7 +187,8 @@ TEST(values)
     Graph *g = h->g;
     static int64_t axes[2] = { 1, -1 };
     static float scale[2] = { 2.0f, 0.5f };
-    Node *a = host_input(h, DT_i64, 1, (int64_t[]){ 2 }, NULL, axes), *s = host_input(h, DT_f32, 1, (int64_t[]){ 2 }, NULL, scale);
+    Node *a = host_input(h, DT_i64, 1, (int64_t[]){ 2 }, NULL, axes),
+         *s = host_input(h, DT_f32, 1, (int64_t[]){ 2 }, NULL, scale);
     /* constants cost no guard */
     Node *c = g2(g, OP_add, g_iota(g, 1, (Dim *[]){ dim_const(g, 3) }, 0), g_int(g, DT_i64, 5));
     const Tensor *t = host_value(g, c);
@@ -211,7 +228,8 @@ TEST(values_of_sizes)
     assert_non_null(strstr(h->why, "M"));
     h->in[0].dims[1] = 3;
     /* through floats */
-    t = host_value(g, g2(g, OP_mul, g_cast(g, pick(h, shape_of(h, x), 0), DT_f32), g_scalar(g, DT_f32, 0.25)));
+    t = host_value(g,
+                   g2(g, OP_mul, g_cast(g, pick(h, shape_of(h, x), 0), DT_f32), g_scalar(g, DT_f32, 0.25)));
     assert_true(t && *(float *)t->data == 0.5f);
     assert_false(bind_now(h));
     h->in[0].dims[0] = 2;
@@ -235,7 +253,7 @@ TEST(binding)
     h->in[0].dims[1] = 6;
     assert_true(bind_now(h));
     assert_true(h->syms[0] == 4 && h->syms[1] == 6);
-    h->in[0].dims[1] = h->in[1].dims[0] = 0;                    /* sizes are at least 1, unless the graph was built for 0 */
+    h->in[0].dims[1] = h->in[1].dims[0] = 0; /* sizes are at least 1, unless the graph was built for 0 */
     assert_false(bind_now(h));
     h->in[0].dims[1] = h->in[1].dims[0] = 6;
     graph_guard(g, dim_sub(g, x->dims[1], x->dims[0]), '<', dim_const(g, 4), "a reason");
@@ -248,7 +266,7 @@ TEST(binding)
     double start = time_now();
     for (int k = 0; k < 1000; k++)
         assert_true(bind_now(h));
-    assert_true(time_now() - start < 0.5);                      /* microseconds each, with room for a slow build */
+    assert_true(time_now() - start < 0.5); /* microseconds each, with room for a slow build */
 }
 
 /* A value whose nodes make sense only when an earlier guard holds: the guard is what is reported. */
@@ -256,7 +274,8 @@ TEST(guard_first)
 {
     Graph *g = h->g;
     static int64_t list[3] = { 1, 2, 3 }, at[1] = { 2 };
-    Node *x = host_input(h, DT_i64, 1, (int64_t[]){ 3 }, (const char *[]){ "N" }, list), *i = host_input(h, DT_i64, 1, (int64_t[]){ 1 }, NULL, at);
+    Node *x = host_input(h, DT_i64, 1, (int64_t[]){ 3 }, (const char *[]){ "N" }, list),
+         *i = host_input(h, DT_i64, 1, (int64_t[]){ 1 }, NULL, at);
     dim_decide_lt(g, dim_const(g, 2), x->dims[0], "the list has three elements");
     int n;
     Dim **d = host_dims(g, g_gather_axis(g, x, i, 0), &n);
@@ -270,8 +289,10 @@ TEST(guard_first)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes), cmocka_unit_test(test_through_floats), cmocka_unit_test(test_from_data), cmocka_unit_test(test_not_known),
-        cmocka_unit_test(test_values), cmocka_unit_test(test_values_of_sizes), cmocka_unit_test(test_binding), cmocka_unit_test(test_guard_first),
+        cmocka_unit_test(test_sizes),     cmocka_unit_test(test_through_floats),
+        cmocka_unit_test(test_from_data), cmocka_unit_test(test_not_known),
+        cmocka_unit_test(test_values),    cmocka_unit_test(test_values_of_sizes),
+        cmocka_unit_test(test_binding),   cmocka_unit_test(test_guard_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
