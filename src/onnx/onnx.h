@@ -237,6 +237,29 @@ void op_cut(OpCall *o, const char *why);                         /* ends the gra
 const OnnxOpset *op_opsets(const OpCall *o, int *n);             /* the opset imports that hold for o->node */
 _Noreturn void op_unsupported(OpCall *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
+/* ---- op_window.c: windows of convolutions and pools -------------------------------------------------------------------------------- */
+/* Spatial axis j of the input is read at o*stride[j] - before[j] + k*dilation[j], valid inside [0, in[j]). */
+enum { SPATIAL_MAX = 6 };
+typedef struct Window {
+    int n;                              /* spatial axes */
+    Dim *in[SPATIAL_MAX], *kernel[SPATIAL_MAX], *out[SPATIAL_MAX], *before[SPATIAL_MAX], *after[SPATIAL_MAX];
+    int64_t stride[SPATIAL_MAX], dilation[SPATIAL_MAX];
+    bool padded;                        /* false: no window leaves the input */
+} Window;
+/* From the attributes strides, dilations, pads, auto_pad, and ceil_mode where the operator has it. */
+void window_init(OpCall *o, Window *w, const Node *x, Dim *const *kernel);
+void window_at(Graph *g, const Window *w, int j, Dim *out, Dim *k, Dim **idx, View *v, Pred *pred);    /* appends one predicate when padded */
+Node *window_view(Graph *g, const Window *w, Node *x, Scalar fill);      /* x [N,C,in...] -> [N,C,out...,kernel...] */
+uint32_t window_axes(const Window *w);                                   /* the kernel axes of window_view */
+/* The sum of a convolution in the dtype of its operands: x [N,C,in...], weight [M,C/group,kernel...] -> [N,M,out...] */
+Node *conv_sum(OpCall *o, const Window *w, Node *x, Node *weight, int64_t group);
+void conv_check(OpCall *o, const Node *x, const Node *weight, int64_t group);
+/* attributes with one number for each of n axes; all `fallback` when absent; raises INVALID on another count */
+const int64_t *op_ints_n(OpCall *o, const char *name, int n, int64_t fallback);
+Node *axis_node(Graph *g, Node *x, int rank, int axis);                  /* a vector laid along one axis of rank many */
+Node *dim_node(Graph *g, Dim *d, DType dt);                              /* a size as a rank-0 node of a dtype */
+Node *iota_node(Graph *g, Dim *n);                                       /* i64 [n]: 0 1 2 ... */
+
 /* THE table of operators: onnx/ops.def. A later version is a further row; the newest `since` not above the model's opset wins. */
 typedef struct OpRow { const char *op, *domain; int since, min_in, max_in; const char *inputs, *attrs, *formula; void (*fn)(OpCall *o); } OpRow;   /* fn NULL: a formula */
 void op_formula(OpCall *o, const OpRow *row);                    /* runs a formula row */
