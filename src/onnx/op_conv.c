@@ -4,7 +4,7 @@
  * A transposed convolution is written from its output: place o collects the kernel places k and input places i with
  * i*stride + k*dilation - before = o. With dilation 1 only each stride-th k fits, so the sum runs over those alone; otherwise a predicate
  * (remainder 0) selects them. A deformable convolution samples the input bilinearly into [N, C, kernel..., out...] and then is an ordinary sum. */
-#include "onnx.h"
+#include "onnx/onnx.h"
 #include <string.h>
 
 /* The window of a weight's kernel; kernel_shape, when given, must say the same. */

@@ -5,7 +5,7 @@
  * number of places counted: those inside the input, or inside the declared padding with count_include_pad; places that only ceil_mode
  * reaches never count. The index of a maximum is the smallest row-major index among the places that hold it: ties and NaN give the first one,
  * and padding, which has no index, cannot be chosen. */
-#include "onnx.h"
+#include "onnx/onnx.h"
 #include <math.h>
 #include <string.h>
 

@@ -4,7 +4,7 @@
  *
  * conv_sum is the one contraction of all convolutions: the iteration space [N, group, M/group, out..., C/group, kernel...] with the
  * reduced axes last; both operands are views of it, so that the recogniser of contractions sees which axes each of them reads. */
-#include "onnx.h"
+#include "onnx/onnx.h"
 #include <string.h>
 
 const int64_t *op_ints_n(OpCall *o, const char *name, int n, int64_t fallback)
