@@ -97,7 +97,7 @@ static void topk(OpCall *o, Dim *k, int axis, bool largest)
     Call call = { .def = &topk_def, .nin = 1, .nout = 2, .out_dt = (DType[]){ x->dt, DT_i64 }, .attr = &attr, .attr_size = sizeof attr };
     Node **y = g_call(g, &call, &x, (int[]){ x->rank, x->rank }, all);
     o->out[0] = y[0];
-    if (o->nout > 1) o->out[1] = y[1];
+    if (op_wants(o, 1)) o->out[1] = y[1];
 }
 
 void op_topk(OpCall *o)

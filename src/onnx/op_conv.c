@@ -180,7 +180,7 @@ static Node *deform_coordinate(OpCall *o, const Window *w, Node *offset, int64_t
 {
     Graph *g = o->g;
     int n = w->n, rank = 3 + 2 * n;
-    Dim *dims[MAX_RANK], *idx[MAX_RANK], *it[MAX_RANK];
+    Dim *dims[MAX_RANK], *idx[MAX_RANK], *it[MAX_RANK] = { NULL };
     dims[0] = offset->dims[0];
     dims[1] = dim_const(g, groups);
     dims[2] = dim_const(g, 1);
@@ -321,7 +321,7 @@ void op_causal_conv_state(OpCall *o)
     if (!strcmp(activation, "silu") || !strcmp(activation, "swish")) y = g2(g, OP_mul, y, g_sigmoid(g, y));
     else if (strcmp(activation, "none") && *activation) op_unsupported(o, "the activation '%s'; silu, swish or none is wanted", activation);
     o->out[0] = g_cast(g, y, dt);
-    if (o->nout > 1) o->out[1] = g_slice(g, all, 2, x->dims[2], carried, 1);
+    if (op_wants(o, 1)) o->out[1] = g_slice(g, all, 2, x->dims[2], carried, 1);
 }
 
 /* ---- columns to image ---------------------------------------------------------------------------------------------------------- */

@@ -1,10 +1,9 @@
-/* Operators that pick places by index: Gather, GatherElements, GatherND, Scatter, ScatterElements, ScatterND, TensorScatter, OneHot,
- * ReverseSequence, and the losses that read one class for each sample.
+/* Operators that pick places by index: Gather, GatherElements, GatherND, Scatter, ScatterElements, ScatterND, ReverseSequence,
+ * and the losses that read one class for each sample.
  *
  * An index tensor becomes one i64 operand for each indexed axis, made non-negative, laid along the result's (or the updates') axes. Scatters
  * combine in the row-major order of the updates, so equal indices have one meaning: without a reduction the last one wins. Sums and products
- * of 16-bit floats are formed in float32 and rounded once. What can be read from the place of the result is a gather, not a scatter
- * (TensorScatter, OneHot): no two results share a write. */
+ * of 16-bit floats are formed in float32 and rounded once. */
 #include "onnx/onnx.h"
 #include <string.h>
 
@@ -137,36 +136,6 @@ void op_scatter_nd(OpCall *o)
     o->out[0] = scatter_combine(o, x, updates, n, at, &(View){ .nidx = x->rank, .idx = idx });
 }
 
-/* Place s of a row holds update s - start where that exists, else the past. */
-void op_tensor_scatter(OpCall *o)
-{
-    Graph *g = o->g;
-    Node *past = o->in[0], *update = o->in[1], *start = o->nin > 2 ? o->in[2] : NULL;
-    const char *mode = op_string(o, "mode", "linear");
-    bool circular = !strcmp(mode, "circular");
-    if (!circular && strcmp(mode, "linear")) fail(o->cx, E_INVALID, "the mode is '%s'; linear or circular is wanted", mode);
-    int rank = past->rank, axis = op_axis(o, op_int(o, "axis", -2), rank);
-    if (axis == 0 || update->rank != rank) fail(o->cx, E_INVALID, "axis %d and an update of rank %d; an axis behind the batch and rank %d are wanted", axis, update->rank, rank);
-    Dim *idx[MAX_RANK];
-    for (int k = 0; k < rank; k++) {
-        if (k != axis && !dim_decide_eq(g, past->dims[k], update->dims[k], "cache and update agree"))
-            fail(o->cx, E_INVALID, "axis %d of the cache has %lld places, of the update %lld", k, (long long)dim_hint(g, past->dims[k]), (long long)dim_hint(g, update->dims[k]));
-        idx[k] = k == axis ? dim_idx(g, DIM_OPERAND, update->dims[k]) : dim_idx(g, k, past->dims[k]);
-    }
-    Node *place = axis_node(g, iota_node(g, past->dims[axis]), rank, axis), *zero = g_int(g, DT_i64, 0);
-    if (start) place = g2(g, OP_sub, place, axis_node(g, g_cast(g, start, DT_i64), rank, 0));
-    if (circular) place = g2(g, OP_mod, place, dim_node(g, past->dims[axis], DT_i64));
-    Node *last = dim_node(g, dim_addc(g, update->dims[axis], -1), DT_i64);
-    if (dim_decide_eq(g, update->dims[axis], dim_const(g, 0), "the update is empty")) {
-        o->out[0] = past;
-        return;
-    }
-    Node *hit = g2(g, OP_and, g2(g, OP_le, zero, place), g2(g, OP_le, place, last));
-    Node *at = g2(g, OP_max, g2(g, OP_min, place, last), zero);
-    Node *fresh = g_gather(g, update, 1, &at, rank, past->dims, &(View){ .nidx = rank, .idx = idx });
-    o->out[0] = g_where(g, hit, fresh, past);
-}
-
 /* ---- sequences ----------------------------------------------------------------------------------------------------------------- */
 
 void op_reverse_sequence(OpCall *o)
@@ -240,5 +209,5 @@ void op_softmax_cross_entropy(OpCall *o)
     if (o->in[0]->rank < 2) fail(o->cx, E_INVALID, "scores of rank %d; at least 2 is wanted", o->in[0]->rank);
     Node *logp = g_softmax(g, g_cast(g, o->in[0], wide), axis_bit(1), true);
     o->out[0] = g_cast(g, class_loss(o, logp, o->in[1], weight), dt);
-    if (o->nout > 1) o->out[1] = g_cast(g, logp, dt);
+    if (op_wants(o, 1)) o->out[1] = g_cast(g, logp, dt);
 }

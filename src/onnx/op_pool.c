@@ -66,7 +66,7 @@ void op_max_pool(OpCall *o)
     pool_window(o, x, &w);
     Node *windows = window_view(g, &w, x, scalar_min(x->dt));
     o->out[0] = g_fold(g, FOLD_max, windows, window_axes(&w), false);
-    if (o->nout > 1) o->out[1] = pool_index(g, &w, x, windows, o->out[0], op_int(o, "storage_order", 0) != 0);
+    if (op_wants(o, 1)) o->out[1] = pool_index(g, &w, x, windows, o->out[0], op_int(o, "storage_order", 0) != 0);
 }
 
 /* Number of kernel places along axis j that lie in [-before, in + after): a vector over the outputs. */
