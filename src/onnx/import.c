@@ -330,6 +330,17 @@ static void cross_add(Import *im, Crossing *c, Node *n, bool as_output)
     vec_push(im->a, &c->out, n);
 }
 
+/* The last place whose uses of names are over. The operator that is being imported has its inputs already, but not what its bodies use, unless a
+ * scope for a body is open: then that scope knows. */
+static int last_done(const Scope *s, const Scope *innermost)
+{
+    if (s != innermost || s->pos >= s->g->nnode) return s->pos;
+    const OnnxNode *x = &s->g->node[s->order ? s->order[s->pos] : s->pos];
+    for (int k = 0; k < x->nattr; k++)
+        if (x->attr[k].g || x->attr[k].type == ATTR_graphs) return s->pos - 1;
+    return s->pos;
+}
+
 /* All nodes that are needed after the cut: of names with a later use, and of the operators being imported. */
 static void cross_needed(Import *im, Crossing *c)
 {
@@ -341,19 +352,19 @@ static void cross_needed(Import *im, Crossing *c)
             if (o->out[k]) cross_add(im, c, o->out[k], false);
     }
     for (Scope *s = im->scope; s; s = s->caller) {
-        int n = 0;
+        int n = 0, done = last_done(s, im->scope);
         for (int i = 0; i < s->outer.n; i++) {
-            if (s->outer.at[i].node <= s->pos) continue;
+            if (s->outer.at[i].node <= done) continue;
             s->outer.at[i].slot->needed = true;
             s->outer.at[n++] = s->outer.at[i];
         }
         s->outer.n = n;
     }
     for (Scope *s = im->scope; s; s = s->caller) {
-        int n = 0;
+        int n = 0, done = last_done(s, im->scope);
         for (int i = 0; i < s->live.n; i++) {
             Slot *x = s->live.at[i];
-            bool needed = x->last > s->pos || x->needed;
+            bool needed = x->last > done || x->needed;
             x->needed = false;
             if (!needed || x->init) {                               /* an initialiser becomes a constant again when it is used */
                 x->node = NULL;

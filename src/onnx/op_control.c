@@ -113,6 +113,7 @@ void op_loop(OpCall *o)
 {
     const OnnxGraph *body = body_of(o, "body");
     int nstate = o->nin - 2;
+    if (nstate < 0) fail(o->cx, E_FORMAT, "%d inputs, wanted 2 or more", o->nin);
     if (body->nin != o->nin) fail(o->cx, E_FORMAT, "the body has %d inputs, wanted %d", body->nin, o->nin);
     if (body->nout != 1 + o->nout) fail(o->cx, E_FORMAT, "the body has %d outputs, wanted %d", body->nout, 1 + o->nout);
     if (o->nout < nstate) fail(o->cx, E_FORMAT, "%d outputs for %d carried values", o->nout, nstate);
