@@ -1,26 +1,29 @@
 /* Symbolic integer expressions: sizes, index maps, offsets.
  *
- * Canonical form. Every expression is a polynomial: a constant plus terms (coefficient * product of atoms, sorted by atom ids). Atoms are
- * symbols, index variables, floor quotients, remainders, minima and maxima. All are hash-consed in their graph, so equal forms are equal
- * pointers; a polynomial that is one atom is that atom.
+ * Canonical form. Every expression is a polynomial: a constant plus terms (coefficient * product of atoms,
+ * sorted by atom ids). Atoms are symbols, index variables, floor quotients, remainders, minima and maxima.
+ * All are hash-consed in their graph, so equal forms are equal pointers; a polynomial that is one atom is
+ * that atom.
  *
- * Quotients. a / b splits the terms of a into multiples of b and a remainder; the remainder vanishes when it is proved to lie in one block
- * [k*b, (k+1)*b). Failing that, a common factor f of b and of some terms is taken out when the other terms are proved to lie in one block of f.
- * Remainders use the same two steps, so that (x/b)*b + x%b is recognised. These decide whether a reshape is an affine address.
+ * Quotients. a / b splits the terms of a into multiples of b and a remainder; the remainder vanishes when
+ * it is proved to lie in one block [k*b, (k+1)*b). Failing that, a common factor f of b and of some terms
+ * is taken out when the other terms are proved to lie in one block of f. Remainders use the same two
+ * steps, so that (x/b)*b + x%b is recognised. These decide whether a reshape is an affine address.
  *
- * Proofs. p >= 0 is shown by interval bounds, else by writing each atom as its lower bound plus something >= 0 and finding no negative
- * coefficient, else by replacing one atom with a bound of it (largest id first, so that an atom goes before what it is made of) and trying again.
- * A budget of steps bounds the work. Proofs assume that symbols are >= 1 (guards see to it).
+ * Proofs. p >= 0 is shown by interval bounds, else by writing each atom as its lower bound plus something
+ * >= 0 and finding no negative coefficient, else by replacing one atom with a bound of it (largest id
+ * first, so that an atom goes before what it is made of) and trying again. A budget of steps bounds the
+ * work. Proofs assume that symbols are >= 1 (guards see to it).
  *
- * Overflow of a coefficient: functions ending in `_try` return NULL for it (and for NULL operands), which a proof takes as "not proved"; the
- * public constructors raise. */
+ * Overflow of a coefficient: functions ending in `_try` return NULL for it (and for NULL operands), which
+ * a proof takes as "not proved"; the public constructors raise. */
 #include "ir/ir.h"
 #include <stdlib.h>
 
 enum { MAX_TERMS = 4096, MAX_DEGREE = 24, PROOF_STEPS = 300, PROOF_DEPTH = 48 };
-#define LIMIT ((int64_t)1 << 62)        /* bounds beyond it are not kept */
+#define LIMIT ((int64_t)1 << 62) /* bounds beyond it are not kept */
 
-/* ---- bounds: INT64_MIN and INT64_MAX are the infinities ------------------------------------------------------------------------ */
+/* ---- bounds: INT64_MIN and INT64_MAX are the infinities ------------------------------------------------ */
 
 static int64_t bound_clamp_lo(int64_t v) { return v < -LIMIT ? INT64_MIN : v > LIMIT ? LIMIT : v; }
 static int64_t bound_clamp_hi(int64_t v) { return v > LIMIT ? INT64_MAX : v < -LIMIT ? -LIMIT : v; }
@@ -34,8 +37,14 @@ static int64_t bound_mul(int64_t x, int64_t y)
     return r;
 }
 
-static int64_t bound_add_lo(int64_t x, int64_t y) { return x == INT64_MIN || y == INT64_MIN ? INT64_MIN : bound_clamp_lo(x + y); }
-static int64_t bound_add_hi(int64_t x, int64_t y) { return x == INT64_MAX || y == INT64_MAX ? INT64_MAX : bound_clamp_hi(x + y); }
+static int64_t bound_add_lo(int64_t x, int64_t y)
+{
+    return x == INT64_MIN || y == INT64_MIN ? INT64_MIN : bound_clamp_lo(x + y);
+}
+static int64_t bound_add_hi(int64_t x, int64_t y)
+{
+    return x == INT64_MAX || y == INT64_MAX ? INT64_MAX : bound_clamp_hi(x + y);
+}
 
 static int64_t floor_div(int64_t a, int64_t b)
 {
@@ -65,6 +74,7 @@ static void bound_term(const DimTerm *t, int64_t *lo, int64_t *hi)
 static void dim_set_bounds(Dim *d)
 {
     int64_t lo = 0, hi = INT64_MAX, bl, bh;
+    ASSERT(d->kind == DIM_sum || d->kind == DIM_sym || (d->a && (d->kind == DIM_idx || d->b)));
     switch (d->kind) {
     case DIM_sum:
         lo = bound_clamp_lo(d->c);
@@ -82,11 +92,16 @@ static void dim_set_bounds(Dim *d)
     case DIM_div:
         bl = d->b->lo > 1 ? d->b->lo : 1;
         bh = d->b->hi;
-        if (d->a->lo >= 0) lo = bh == INT64_MAX ? 0 : d->a->lo / (bh > 0 ? bh : 1);
-        else lo = d->a->lo == INT64_MIN ? INT64_MIN : floor_div(d->a->lo, bl);
-        if (d->a->hi == INT64_MAX) hi = INT64_MAX;
-        else if (d->a->hi >= 0) hi = d->a->hi / bl;
-        else hi = bh == INT64_MAX ? -1 : floor_div(d->a->hi, bh > 0 ? bh : 1);
+        if (d->a->lo >= 0)
+            lo = bh == INT64_MAX ? 0 : d->a->lo / (bh > 0 ? bh : 1);
+        else
+            lo = d->a->lo == INT64_MIN ? INT64_MIN : floor_div(d->a->lo, bl);
+        if (d->a->hi == INT64_MAX)
+            hi = INT64_MAX;
+        else if (d->a->hi >= 0)
+            hi = d->a->hi / bl;
+        else
+            hi = bh == INT64_MAX ? -1 : floor_div(d->a->hi, bh > 0 ? bh : 1);
         break;
     case DIM_mod:
         if (d->b->hi != INT64_MAX) hi = d->b->hi > 0 ? d->b->hi - 1 : 0;
@@ -105,7 +120,7 @@ static void dim_set_bounds(Dim *d)
     d->hi = hi;
 }
 
-/* ---- hash-consing ---------------------------------------------------------------------------------------------------------------- */
+/* ---- hash-consing -------------------------------------------------------------------------------------- */
 
 static uint64_t dim_hash(const Dim *d)
 {
@@ -168,8 +183,10 @@ static Dim *dim_intern(Graph *g, const Dim *proto)
         *term = (DimTerm){ 1, 1, self };
         d->n = 1;
         d->term = term;
-        if (d->kind == DIM_idx) d->idx_mask = (uint64_t)1 << (d->var & 63);
-        else d->idx_mask = (d->a ? d->a->idx_mask : 0) | (d->b ? d->b->idx_mask : 0);
+        if (d->kind == DIM_idx)
+            d->idx_mask = (uint64_t)1 << (d->var & 63);
+        else
+            d->idx_mask = (d->a ? d->a->idx_mask : 0) | (d->b ? d->b->idx_mask : 0);
     }
     dim_set_bounds(d);
     set_put(g->arena, &g->tables->dim, h, d);
@@ -186,14 +203,18 @@ Dim *dim_idx(Graph *g, int var, Dim *extent)
     return dim_intern(g, &(Dim){ .kind = DIM_idx, .var = var, .a = extent });
 }
 
-static Dim *dim_atom(Graph *g, DimKind kind, Dim *a, Dim *b) { return dim_intern(g, &(Dim){ .kind = kind, .a = a, .b = b }); }
+static Dim *dim_atom(Graph *g, DimKind kind, Dim *a, Dim *b)
+{
+    return dim_intern(g, &(Dim){ .kind = kind, .a = a, .b = b });
+}
 
-/* ---- sums: a polynomial being made -------------------------------------------------------------------------------------------------- */
+/* ---- sums: a polynomial being made --------------------------------------------------------------------- */
 
 typedef struct Sum {
     Graph *g;
     int64_t c;
-    DimTerm *term; int n, cap;
+    DimTerm *term;
+    int n, cap;
     int nfactor;
     bool over;
     DimTerm term0[16];
@@ -225,8 +246,14 @@ static void sum_const(Sum *s, int64_t c)
 static void sum_term(Sum *s, int64_t coef, int n, Dim *const *factor)
 {
     if (coef == 0) return;
-    if (n == 0) { sum_const(s, coef); return; }
-    if (s->n >= MAX_TERMS || n > MAX_DEGREE) { s->over = true; return; }
+    if (n == 0) {
+        sum_const(s, coef);
+        return;
+    }
+    if (s->n >= MAX_TERMS || n > MAX_DEGREE) {
+        s->over = true;
+        return;
+    }
     if (s->n == s->cap) {
         DimTerm *more = NEWS(s->g->arena, DimTerm, s->cap * 2);
         for (int k = 0; k < s->n; k++) more[k] = s->term[k];
@@ -239,18 +266,25 @@ static void sum_term(Sum *s, int64_t coef, int n, Dim *const *factor)
 static void sum_scaled(Sum *s, const Dim *d, int64_t by)
 {
     int64_t v;
-    if (__builtin_mul_overflow(d->c, by, &v)) s->over = true;
-    else sum_const(s, v);
+    if (__builtin_mul_overflow(d->c, by, &v))
+        s->over = true;
+    else
+        sum_const(s, v);
     for (int k = 0; k < d->n; k++) {
-        if (__builtin_mul_overflow(d->term[k].coef, by, &v)) s->over = true;
-        else sum_term(s, v, d->term[k].n, d->term[k].factor);
+        if (__builtin_mul_overflow(d->term[k].coef, by, &v))
+            s->over = true;
+        else
+            sum_term(s, v, d->term[k].n, d->term[k].factor);
     }
 }
 
 static void sum_product_term(Sum *s, const DimTerm *x, const DimTerm *y)
 {
     int64_t coef;
-    if (__builtin_mul_overflow(x->coef, y->coef, &coef)) { s->over = true; return; }
+    if (__builtin_mul_overflow(x->coef, y->coef, &coef)) {
+        s->over = true;
+        return;
+    }
     Dim **f = sum_factors(s, x->n + y->n);
     int i = 0, j = 0, n = 0;
     while (i < x->n || j < y->n) {
@@ -289,7 +323,8 @@ static void sum_merge(Sum *s)
     int n = 0;
     for (int k = 0; k < s->n; k++) {
         if (n > 0 && term_cmp(&s->term[n - 1], &s->term[k]) == 0) {
-            if (__builtin_add_overflow(s->term[n - 1].coef, s->term[k].coef, &s->term[n - 1].coef)) s->over = true;
+            if (__builtin_add_overflow(s->term[n - 1].coef, s->term[k].coef, &s->term[n - 1].coef))
+                s->over = true;
         } else {
             if (n > 0 && s->term[n - 1].coef == 0) n--;
             s->term[n++] = s->term[k];
@@ -306,7 +341,8 @@ static Dim *sum_close(Sum *s)
     sum_merge(s);
     if (s->over) return NULL;
     if (s->n == 1 && s->c == 0 && s->term[0].coef == 1 && s->term[0].n == 1) return s->term[0].factor[0];
-    return sum_recombine(s->g, dim_intern(s->g, &(Dim){ .kind = DIM_sum, .c = s->c, .n = s->n, .term = s->term }));
+    return sum_recombine(s->g,
+                         dim_intern(s->g, &(Dim){ .kind = DIM_sum, .c = s->c, .n = s->n, .term = s->term }));
 }
 
 /* a + by * b */
@@ -321,7 +357,10 @@ static Dim *dim_add_try(Graph *g, Dim *a, Dim *b, int64_t by)
     return sum_close(&s);
 }
 
-static Dim *dim_addc_try(Graph *g, Dim *a, int64_t c) { return c == 0 ? a : dim_add_try(g, a, dim_const(g, c), 1); }
+static Dim *dim_addc_try(Graph *g, Dim *a, int64_t c)
+{
+    return c == 0 ? a : dim_add_try(g, a, dim_const(g, c), 1);
+}
 
 static Dim *dim_mul_try(Graph *g, Dim *a, Dim *b)
 {
@@ -330,22 +369,29 @@ static Dim *dim_mul_try(Graph *g, Dim *a, Dim *b)
     if (dim_is(b, 1) || dim_is(a, 0)) return a;
     Sum s;
     sum_open(&s, g);
-    if (dim_is_const(a)) sum_scaled(&s, b, a->c);
-    else if (dim_is_const(b)) sum_scaled(&s, a, b->c);
-    else sum_product(&s, a, b);
+    if (dim_is_const(a))
+        sum_scaled(&s, b, a->c);
+    else if (dim_is_const(b))
+        sum_scaled(&s, a, b->c);
+    else
+        sum_product(&s, a, b);
     return sum_close(&s);
 }
 
-static Dim *dim_muladd_try(Graph *g, Dim *rest, Dim *k, Dim *x) { return dim_add_try(g, rest, dim_mul_try(g, k, x), 1); }
+static Dim *dim_muladd_try(Graph *g, Dim *rest, Dim *k, Dim *x)
+{
+    return dim_add_try(g, rest, dim_mul_try(g, k, x), 1);
+}
 
-/* ---- proofs -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- proofs -------------------------------------------------------------------------------------------- */
 
 static Dim *dim_div_try(Graph *g, Dim *a, Dim *b);
 static Dim *dim_mod_try(Graph *g, Dim *a, Dim *b);
 static Dim *dim_minmax_try(Graph *g, DimKind kind, Dim *a, Dim *b);
 static bool prove_ge0(Graph *g, Dim *p);
 
-/* Each atom is its lower bound plus something >= 0: true when no coefficient of the polynomial in these is negative. */
+/* Each atom is its lower bound plus something >= 0: true when no coefficient of the polynomial in these is
+ * negative. */
 static bool prove_by_shift(Graph *g, const Dim *p)
 {
     Sum s;
@@ -389,7 +435,10 @@ static bool dim_split_atom(Graph *g, const Dim *p, const Dim *atom, Dim **coef, 
         for (int j = 0; j < t->n; j++)
             if (t->factor[j] == atom) at = j, times++;
         if (times > 1) return false;
-        if (times == 0) { sum_term(&r, t->coef, t->n, t->factor); continue; }
+        if (times == 0) {
+            sum_term(&r, t->coef, t->n, t->factor);
+            continue;
+        }
         Dim **f = sum_factors(&c, t->n);
         int n = 0;
         for (int j = 0; j < t->n; j++)
@@ -409,7 +458,8 @@ static int prove_sign(Graph *g, Dim *k)
     return prove_ge0(g, dim_mul_try(g, k, dim_const(g, -1))) ? -1 : 0;
 }
 
-/* The atom of the largest id below `below` that is not a symbol; needs_idx: that contains an index variable. NULL when there is none. */
+/* The atom of the largest id below `below` that is not a symbol; needs_idx: that contains an index
+ * variable. NULL when there is none. */
 static Dim *dim_top_atom(const Dim *p, int below, bool needs_idx)
 {
     Dim *top = NULL;
@@ -432,11 +482,15 @@ static Dim *dim_bound(Graph *g, Dim *d, bool upper)
         if (sign == 0) return NULL;
         bool up = (sign > 0) == upper;
         switch (atom->kind) {
-        case DIM_sum: case DIM_sym: break;
+        case DIM_sum:
+        case DIM_sym: break;
         case DIM_idx: by = up ? dim_addc_try(g, atom->a, -1) : dim_const(g, 0); break;
         case DIM_mod: by = up ? dim_addc_try(g, atom->b, -1) : dim_const(g, 0); break;
-        case DIM_div: by = atom->b->idx_mask ? NULL : dim_div_try(g, dim_bound(g, atom->a, up), atom->b); break;
-        case DIM_min: case DIM_max:
+        case DIM_div:
+            by = atom->b->idx_mask ? NULL : dim_div_try(g, dim_bound(g, atom->a, up), atom->b);
+            break;
+        case DIM_min:
+        case DIM_max:
             by = dim_minmax_try(g, atom->kind, dim_bound(g, atom->a, up), dim_bound(g, atom->b, up));
             break;
         }
@@ -450,10 +504,10 @@ static bool prove_without_div(Graph *g, Dim *atom, int sign, Dim *k, Dim *rest)
 {
     Dim *a = atom->a, *b = atom->b;
     if (sign == 0)
-        return atom->lo != INT64_MIN && atom->hi != INT64_MAX
-               && prove_ge0(g, dim_muladd_try(g, rest, k, dim_const(g, atom->lo)))
-               && prove_ge0(g, dim_muladd_try(g, rest, k, dim_const(g, atom->hi)));
-    if (a->idx_mask && !b->idx_mask) {          /* monotone: the quotient of a bound */
+        return atom->lo != INT64_MIN && atom->hi != INT64_MAX &&
+               prove_ge0(g, dim_muladd_try(g, rest, k, dim_const(g, atom->lo))) &&
+               prove_ge0(g, dim_muladd_try(g, rest, k, dim_const(g, atom->hi)));
+    if (a->idx_mask && !b->idx_mask) { /* monotone: the quotient of a bound */
         Dim *q = dim_div_try(g, dim_bound(g, a, sign < 0), b);
         if (q && q != atom && prove_ge0(g, dim_muladd_try(g, rest, k, q))) return true;
     }
@@ -461,10 +515,12 @@ static bool prove_without_div(Graph *g, Dim *atom, int sign, Dim *k, Dim *rest)
     Dim *ba = sign < 0 ? a : dim_addc_try(g, dim_add_try(g, a, b, -1), 1);
     if (prove_ge0(g, dim_muladd_try(g, dim_mul_try(g, rest, b), k, ba))) return true;
     int64_t end = sign > 0 ? atom->lo : atom->hi;
-    return end != INT64_MIN && end != INT64_MAX && prove_ge0(g, dim_muladd_try(g, rest, k, dim_const(g, end)));
+    return end != INT64_MIN && end != INT64_MAX &&
+           prove_ge0(g, dim_muladd_try(g, rest, k, dim_const(g, end)));
 }
 
-/* p >= 0 by a bound of one atom, in which p is linear: a linear function is least at an end of the atom's range. */
+/* p >= 0 by a bound of one atom, in which p is linear: a linear function is least at an end of the atom's
+ * range. */
 static bool prove_without(Graph *g, Dim *p, Dim *atom)
 {
     Dim *k, *rest;
@@ -479,7 +535,8 @@ static bool prove_without(Graph *g, Dim *p, Dim *atom)
     Dim *top = dim_addc_try(g, atom->kind == DIM_mod ? atom->b : atom->a, -1);
     if (sign >= 0 && !prove_ge0(g, rest)) return false;
     if (sign > 0 || prove_ge0(g, dim_muladd_try(g, rest, k, top))) return true;
-    return sign < 0 && atom->kind == DIM_mod && prove_ge0(g, atom->a) && prove_ge0(g, dim_muladd_try(g, rest, k, atom->a));
+    return sign < 0 && atom->kind == DIM_mod && prove_ge0(g, atom->a) &&
+           prove_ge0(g, dim_muladd_try(g, rest, k, atom->a));
 }
 
 static bool prove_ge0(Graph *g, Dim *p)
@@ -498,13 +555,19 @@ static bool prove_ge0(Graph *g, Dim *p)
         yes = prove_without(g, p, atom);
     t->depth--;
     /* A failure for want of steps inside another proof says nothing about p itself. */
-    if (yes) p->nonneg = 1;
-    else if (t->fuel > 0 || t->depth == 0) p->nonneg = -1;
+    if (yes)
+        p->nonneg = 1;
+    else if (t->fuel > 0 || t->depth == 0)
+        p->nonneg = -1;
     return yes;
 }
 
 bool dim_prove_ge0(Graph *g, Dim *d) { return prove_ge0(g, d); }
-bool dim_prove_lt(Graph *g, Dim *a, Dim *b) { return prove_ge0(g, dim_addc_try(g, dim_add_try(g, b, a, -1), -1)); }
+bool dim_prove_le(Graph *g, Dim *a, Dim *b) { return prove_ge0(g, dim_add_try(g, b, a, -1)); }
+bool dim_prove_lt(Graph *g, Dim *a, Dim *b)
+{
+    return prove_ge0(g, dim_addc_try(g, dim_add_try(g, b, a, -1), -1));
+}
 
 /* Is r in [k*b, (k+1)*b) for one k that is found here? */
 static bool dim_block(Graph *g, Dim *r, Dim *b, int64_t *k)
@@ -520,7 +583,7 @@ static bool dim_block(Graph *g, Dim *r, Dim *b, int64_t *k)
     return prove_ge0(g, dim_add_try(g, r, b, 1)) && dim_prove_lt(g, r, dim_const(g, 0));
 }
 
-/* ---- division of polynomials ------------------------------------------------------------------------------------------------------------ */
+/* ---- division of polynomials --------------------------------------------------------------------------- */
 
 static int64_t gcd64(int64_t a, int64_t b)
 {
@@ -538,13 +601,16 @@ static int term_without(const DimTerm *t, const DimTerm *d, Dim **out)
 {
     int n = 0, j = 0;
     for (int i = 0; i < t->n; i++) {
-        if (j < d->n && t->factor[i] == d->factor[j]) j++;
-        else out[n++] = t->factor[i];
+        if (j < d->n && t->factor[i] == d->factor[j])
+            j++;
+        else
+            out[n++] = t->factor[i];
     }
     return j == d->n ? n : -1;
 }
 
-/* a = f * q + r, termwise by the monomial f. Coefficients divide toward zero when `part`, else only exactly; the constant by floor. */
+/* a = f * q + r, termwise by the monomial f. Coefficients divide toward zero when `part`, else only
+ * exactly; the constant by floor. */
 static void dim_split_monomial(Graph *g, const Dim *a, const DimTerm *f, bool part, Dim **q, Dim **r)
 {
     Sum sq, sr;
@@ -578,7 +644,10 @@ static void dim_split(Graph *g, Dim *a, Dim *b, Dim **q, Dim **r)
 {
     if (dim_is_const(b) || (b->n == 1 && b->c == 0)) {
         const DimTerm c = { b->c, 0, NULL }, *f = dim_is_const(b) ? &c : &b->term[0];
-        if (f->coef > 0) { dim_split_monomial(g, a, f, true, q, r); return; }
+        if (f->coef > 0) {
+            dim_split_monomial(g, a, f, true, q, r);
+            return;
+        }
     }
     /* Long division by the term of the highest degree. */
     const DimTerm *lead = NULL;
@@ -590,7 +659,9 @@ static void dim_split(Graph *g, Dim *a, Dim *b, Dim **q, Dim **r)
         Dim *f[MAX_DEGREE], *m = NULL;
         for (int k = 0; k < (*r)->n && !m; k++) {
             const DimTerm *t = &(*r)->term[k];
-            int n = t->coef % lead->coef == 0 && !(t->coef == INT64_MIN && lead->coef == -1) ? term_without(t, lead, f) : -1;
+            int n = t->coef % lead->coef == 0 && !(t->coef == INT64_MIN && lead->coef == -1)
+                        ? term_without(t, lead, f)
+                        : -1;
             if (n < 0) continue;
             Sum s;
             sum_open(&s, g);
@@ -682,15 +753,17 @@ static Dim *dim_div_try(Graph *g, Dim *a, Dim *b)
     dim_split(g, a, b, &q, &r);
     if (!q || !r) return NULL;
     if (dim_block(g, r, b, &block)) return dim_addc_try(g, q, block);
-    if (dim_factor(g, r, b, &f, &x, &rest)) return dim_add_try(g, q, dim_div_try(g, x, dim_exact(g, b, f)), 1);
+    if (dim_factor(g, r, b, &f, &x, &rest))
+        return dim_add_try(g, q, dim_div_try(g, x, dim_exact(g, b, f)), 1);
     /* floor((floor(y / c) + e) / b) = floor((y + c*e) / (c*b)) */
     for (int k = 0; k < r->n; k++) {
         Dim *d = r->term[k].factor[0];
         if (r->term[k].coef != 1 || r->term[k].n != 1 || d->kind != DIM_div) continue;
         Dim *e = dim_add_try(g, r, d, -1);
-        return dim_add_try(g, q, dim_div_try(g, dim_muladd_try(g, d->a, e, d->b), dim_mul_try(g, d->b, b)), 1);
+        return dim_add_try(g, q, dim_div_try(g, dim_muladd_try(g, d->a, e, d->b), dim_mul_try(g, d->b, b)),
+                           1);
     }
-    if (r->kind == DIM_mod) {                   /* (y mod b*k) / b = (y / b) mod k */
+    if (r->kind == DIM_mod) { /* (y mod b*k) / b = (y / b) mod k */
         Dim *k = dim_exact(g, r->b, b);
         if (k) return dim_add_try(g, q, dim_mod_try(g, dim_div_try(g, r->a, b), k), 1);
     }
@@ -713,10 +786,12 @@ static Dim *dim_mod_try(Graph *g, Dim *a, Dim *b)
         for (int j = 0; j < t->n; j++) {
             Dim *m = t->factor[j], *coef, *other;
             if (m->kind != DIM_mod || !dim_split_atom(g, r, m, &coef, &other)) continue;
-            if (dim_exact(g, dim_mul_try(g, coef, m->b), b)) return dim_mod_try(g, dim_muladd_try(g, other, coef, m->a), b);
+            if (dim_exact(g, dim_mul_try(g, coef, m->b), b))
+                return dim_mod_try(g, dim_muladd_try(g, other, coef, m->a), b);
         }
     }
-    if (dim_factor(g, r, b, &f, &x, &rest)) return dim_muladd_try(g, rest, f, dim_mod_try(g, x, dim_exact(g, b, f)));
+    if (dim_factor(g, r, b, &f, &x, &rest))
+        return dim_muladd_try(g, rest, f, dim_mod_try(g, x, dim_exact(g, b, f)));
     return dim_atom(g, DIM_mod, r, b);
 }
 
@@ -728,7 +803,8 @@ static bool dim_has_factor(const Dim *p, const Dim *atom)
     return false;
 }
 
-/* k*b*(x/b) + k*(x mod b) is k*x, and k*b*((x/b) mod c) + k*(x mod b) is k*(x mod b*c): taken when the sum gets shorter. */
+/* k*b*(x/b) + k*(x mod b) is k*x, and k*b*((x/b) mod c) + k*(x mod b) is k*(x mod b*c): taken when the sum
+ * gets shorter. */
 static Dim *sum_recombine(Graph *g, Dim *p)
 {
     int nmod = 0, nquot = 0;
@@ -749,7 +825,8 @@ static Dim *sum_recombine(Graph *g, Dim *p)
             for (int i = 0; i < p->n && !found; i++)
                 for (int h = 0; h < p->term[i].n && !found; h++) {
                     Dim *m2 = p->term[i].factor[h];
-                    if (m2->kind == DIM_mod && m2->a == quot) found = m2, value = dim_mod_try(g, x, dim_mul_try(g, b, m2->b));
+                    if (m2->kind == DIM_mod && m2->a == quot)
+                        found = m2, value = dim_mod_try(g, x, dim_mul_try(g, b, m2->b));
                 }
             if (!found || !value) continue;
             Dim *f[MAX_DEGREE];
@@ -760,7 +837,8 @@ static Dim *sum_recombine(Graph *g, Dim *p)
             Dim *coef = sum_close(&s), *less = coef ? dim_mul_try(g, coef, dim_const(g, -1)) : NULL;
             Dim *less_b = dim_mul_try(g, less, b);
             if (!less_b) continue;
-            sum_open(&s, g);                    /* p - coef * (m + b * found) + coef * value, in one sum: no part is recombined */
+            sum_open(&s,
+                     g); /* p - coef * (m + b * found) + coef * value, in one sum: no part is recombined */
             sum_scaled(&s, p, 1);
             sum_product(&s, less, m);
             sum_product(&s, less_b, found);
@@ -778,12 +856,12 @@ static Dim *dim_minmax_try(Graph *g, DimKind kind, Dim *a, Dim *b)
 {
     if (!a || !b) return NULL;
     bool least = kind == DIM_min;
-    int64_t end = least ? INT64_MAX : INT64_MIN;            /* "to the end" in slices */
+    int64_t end = least ? INT64_MAX : INT64_MIN; /* "to the end" in slices */
     if (dim_is(a, end)) return b;
     if (dim_is(b, end)) return a;
     if (prove_ge0(g, dim_add_try(g, b, a, -1))) return least ? a : b;
     if (prove_ge0(g, dim_add_try(g, a, b, -1))) return least ? b : a;
-    for (int side = 0; side < 2; side++) {      /* min(min(x, y), b) with b <= x: min(b, y) */
+    for (int side = 0; side < 2; side++) { /* min(min(x, y), b) with b <= x: min(b, y) */
         Dim *in = side ? b : a, *other = side ? a : b;
         if (in->kind != kind) continue;
         for (int k = 0; k < 2; k++) {
@@ -795,7 +873,7 @@ static Dim *dim_minmax_try(Graph *g, DimKind kind, Dim *a, Dim *b)
     return a->id < b->id ? dim_atom(g, kind, a, b) : dim_atom(g, kind, b, a);
 }
 
-/* ---- public constructors ------------------------------------------------------------------------------------------------------------------ */
+/* ---- public constructors ------------------------------------------------------------------------------- */
 
 static Dim *dim_checked(Graph *g, Dim *d)
 {
@@ -805,7 +883,8 @@ static Dim *dim_checked(Graph *g, Dim *d)
 
 static void dim_need_divisor(Graph *g, const Dim *b)
 {
-    if (b->hi < 1) fail(g->cx, E_INVALID, "a size is divided by %lld; wanted a positive divisor", (long long)b->hi);
+    if (b->hi < 1)
+        fail(g->cx, E_INVALID, "a size is divided by %lld; wanted a positive divisor", (long long)b->hi);
 }
 
 Dim *dim_add(Graph *g, Dim *a, Dim *b) { return dim_checked(g, dim_add_try(g, a, b, 1)); }
@@ -828,10 +907,17 @@ Dim *dim_mod(Graph *g, Dim *a, Dim *b)
 
 Dim *dim_ceildiv(Graph *g, Dim *a, Dim *b) { return dim_div(g, dim_addc(g, dim_add(g, a, b), -1), b); }
 
-/* ---- substitution, evaluation, tests -------------------------------------------------------------------------------------------------------- */
+/* ---- substitution, linear parts ------------------------------------------------------------------------ */
 
 /* Results so far, by id modulo the size: shared parts of one expression are substituted once. */
-typedef struct Subst { int n; Dim *const *to; uint64_t mask; struct { Dim *from, *to; } memo[64]; } Subst;
+typedef struct Subst {
+    int n;
+    Dim *const *to;
+    uint64_t mask;
+    struct {
+        Dim *from, *to;
+    } memo[64];
+} Subst;
 
 static Dim *dim_subst_in(Graph *g, Dim *d, Subst *s)
 {
@@ -853,18 +939,25 @@ static Dim *dim_subst_in(Graph *g, Dim *d, Subst *s)
                 Dim *f = dim_subst_in(g, d->term[k].factor[j], s);
                 p = p ? dim_checked(g, dim_mul_try(g, p, f)) : f;
             }
+            ASSERT(p);                          /* a term has a factor */
             sum_scaled(&sum, p, d->term[k].coef);
         }
         r = sum_close(&sum);
         break;
     }
-    case DIM_div: case DIM_mod: case DIM_min: case DIM_max:
+    case DIM_div:
+    case DIM_mod:
+    case DIM_min:
+    case DIM_max:
         a = dim_subst_in(g, d->a, s);
         b = dim_subst_in(g, d->b, s);
         if (a == d->a && b == d->b) break;
-        if (d->kind == DIM_div) r = dim_div(g, a, b);
-        else if (d->kind == DIM_mod) r = dim_mod(g, a, b);
-        else r = dim_minmax_try(g, d->kind, a, b);
+        if (d->kind == DIM_div)
+            r = dim_div(g, a, b);
+        else if (d->kind == DIM_mod)
+            r = dim_mod(g, a, b);
+        else
+            r = dim_minmax_try(g, d->kind, a, b);
         break;
     }
     dim_checked(g, r);
@@ -886,58 +979,6 @@ Dim *dim_subst(Graph *g, Dim *d, int n, Dim *const *to)
     return dim_subst_in(g, d, &s);
 }
 
-static int64_t wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
-static int64_t wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
-
-/* The value of symbol k is the int64_t at syms + k * stride. */
-static int64_t dim_value(const Dim *d, const char *syms, size_t stride, const int64_t *vars)
-{
-    int64_t a, b, v;
-    switch (d->kind) {
-    case DIM_sum:
-        v = d->c;
-        for (int k = 0; k < d->n; k++) {
-            a = d->term[k].coef;
-            for (int j = 0; j < d->term[k].n; j++) a = wrap_mul(a, dim_value(d->term[k].factor[j], syms, stride, vars));
-            v = wrap_add(v, a);
-        }
-        return v;
-    case DIM_sym: return *(const int64_t *)(const void *)(syms + stride * (size_t)d->var);
-    case DIM_idx: return vars[d->var];
-    case DIM_div: case DIM_mod: case DIM_min: case DIM_max: break;
-    }
-    a = dim_value(d->a, syms, stride, vars);
-    b = dim_value(d->b, syms, stride, vars);
-    if (d->kind == DIM_min) return a < b ? a : b;
-    if (d->kind == DIM_max) return a > b ? a : b;
-    if (b <= 0) return 0;                       /* only where a size is 0, and then nothing is read there */
-    v = floor_div(a, b);
-    return d->kind == DIM_div ? v : a - v * b;
-}
-
-int64_t dim_eval(const Dim *d, const int64_t *syms, const int64_t *vars)
-{
-    return dim_is_const(d) ? d->c : dim_value(d, (const char *)syms, sizeof *syms, vars);
-}
-
-int64_t dim_hint(const Graph *g, const Dim *d)
-{
-    ASSERT(d->idx_mask == 0);
-    if (dim_is_const(d)) return d->c;
-    return dim_value(d, g->sym.n ? (const char *)&g->sym.at[0].hint : NULL, sizeof(Sym), NULL);
-}
-
-bool dim_uses(const Dim *d, int var)
-{
-    if (!(d->idx_mask >> (var & 63) & 1)) return false;
-    if (d->kind == DIM_idx) return d->var == var;
-    if (d->kind != DIM_sum) return dim_uses(d->a, var) || dim_uses(d->b, var);
-    for (int k = 0; k < d->n; k++)
-        for (int j = 0; j < d->term[k].n; j++)
-            if (dim_uses(d->term[k].factor[j], var)) return true;
-    return false;
-}
-
 bool dim_linear(Graph *g, Dim *d, int var, Dim **coef, Dim **rest)
 {
     Dim *atom = NULL;
@@ -951,89 +992,4 @@ bool dim_linear(Graph *g, Dim *d, int var, Dim **coef, Dim **rest)
             atom = f;
         }
     return !atom || dim_split_atom(g, d, atom, coef, rest);
-}
-
-/* ---- text ------------------------------------------------------------------------------------------------------------------------------------ */
-
-static void dim_print_atom(Text *t, const Graph *g, const Dim *d)
-{
-    bool paren = d->kind == DIM_sum ? d->n > 0 || d->c < 0 : d->kind == DIM_div || d->kind == DIM_mod;
-    if (paren) text_add(t, "(");
-    dim_print(t, g, d);
-    if (paren) text_add(t, ")");
-}
-
-static void dim_print_sum(Text *t, const Graph *g, const Dim *d)
-{
-    for (int k = 0; k < d->n; k++) {
-        const DimTerm *m = &d->term[k];
-        bool neg = m->coef < 0;
-        uint64_t size = neg ? 0 - (uint64_t)m->coef : (uint64_t)m->coef;
-        text_add(t, "%s", k == 0 ? (neg ? "-" : "") : neg ? " - " : " + ");
-        if (size != 1) text_add(t, "%llu*", (unsigned long long)size);
-        for (int j = 0; j < m->n; j++) {
-            if (j) text_add(t, "*");
-            dim_print_atom(t, g, m->factor[j]);
-        }
-    }
-    if (d->n == 0) text_add(t, "%lld", (long long)d->c);
-    else if (d->c != 0) text_add(t, d->c < 0 ? " - %llu" : " + %llu",
-                                 (unsigned long long)(d->c < 0 ? 0 - (uint64_t)d->c : (uint64_t)d->c));
-}
-
-void dim_print(Text *t, const Graph *g, const Dim *d)
-{
-    switch (d->kind) {
-    case DIM_sum: dim_print_sum(t, g, d); break;
-    case DIM_sym:
-        if (d->var < g->sym.n && g->sym.at[d->var].name) text_add(t, "%s", g->sym.at[d->var].name);
-        else text_add(t, "s%d", d->var);
-        break;
-    case DIM_idx:
-        if (d->var >= DIM_OPERAND) text_add(t, "v%d", d->var - DIM_OPERAND);
-        else text_add(t, "i%d", d->var);
-        break;
-    case DIM_div: case DIM_mod:
-        dim_print_atom(t, g, d->a);
-        text_add(t, "%s", d->kind == DIM_div ? "/" : "%");
-        dim_print_atom(t, g, d->b);
-        break;
-    case DIM_min: case DIM_max:
-        text_add(t, "%s(", d->kind == DIM_min ? "min" : "max");
-        dim_print(t, g, d->a);
-        text_add(t, ", ");
-        dim_print(t, g, d->b);
-        text_add(t, ")");
-        break;
-    }
-}
-
-/* ---- decisions ---------------------------------------------------------------------------------------------------------------------------------- */
-
-bool dim_decide_eq(Graph *g, Dim *a, Dim *b, const char *why)
-{
-    if (a == b) return true;
-    Dim *gap = dim_add_try(g, a, b, -1);
-    if (gap && dim_is_const(gap)) return gap->c == 0;
-    if (dim_prove_lt(g, a, b) || dim_prove_lt(g, b, a)) return false;
-    bool equal = dim_hint(g, a) == dim_hint(g, b);
-    graph_guard(g, a, equal ? '=' : '!', b, why);
-    return equal;
-}
-
-bool dim_decide_lt(Graph *g, Dim *a, Dim *b, const char *why)
-{
-    if (dim_prove_lt(g, a, b)) return true;
-    if (prove_ge0(g, dim_add_try(g, a, b, -1))) return false;
-    bool less = dim_hint(g, a) < dim_hint(g, b);
-    graph_guard(g, a, less ? '<' : 'g', b, why);
-    return less;
-}
-
-int64_t dim_decide_value(Graph *g, Dim *d, const char *why)
-{
-    if (dim_is_const(d)) return d->c;
-    int64_t v = dim_hint(g, d);
-    graph_guard(g, d, '=', dim_const(g, v), why);
-    return v;
 }

@@ -1,14 +1,21 @@
-/* Graphs: nodes made once each (equal nodes are one node), inputs, symbols, guards, and the folding that is cheap enough to do at once.
+/* Graphs: nodes made once each (equal nodes are one node), inputs, symbols, guards, and the folding that
+ * is cheap enough to do at once.
  *
- * Equality is by content: operands and size expressions by their ids, fills by their bits, constants by dtype, shape and data address (small
- * ones by their bytes). Two nodes of `random` are one only when their key operand is one node. Nothing here recurses over the graph.
+ * Equality is by content: operands and size expressions by their ids, fills by their bits, constants by
+ * dtype, shape and data address (small ones by their bytes). Two nodes of `random` are one only when their
+ * key operand is one node. Nothing here recurses over the graph.
  *
- * Folding: `where` with equal or known branches, casts that change nothing, operations on small known constants, and integer arithmetic on sizes
- * (`dims`), which stays symbolic: so shape arithmetic of a model leaves no node behind. */
+ * Folding: `where` with equal or known branches, casts that change nothing, operations on small known
+ * constants, and integer arithmetic on sizes (`dims`), which stays symbolic: so shape arithmetic of a
+ * model leaves no node behind. */
 #include "ir/ir.h"
 #include <string.h>
 
-enum { FOLD_LIMIT = 16, SMALL_CONST = 64, DEFAULT_HINT = 8 };   /* elements; bytes; the size of an axis of which nothing is known */
+enum {
+    FOLD_LIMIT = 16,
+    SMALL_CONST = 64,
+    DEFAULT_HINT = 8
+}; /* elements; bytes; the size of an axis of which nothing is known */
 
 const PrimInfo prim_info[OP_COUNT] = {
 #define EW(name, n, dom, fv, iv, c) [OP_##name] = { #name, n, dom, c, true, false },
@@ -30,9 +37,10 @@ Op op_from_name(const char *s)
     return OP_COUNT;
 }
 
-/* ---- sets -------------------------------------------------------------------------------------------------------------------- */
+/* ---- sets ---------------------------------------------------------------------------------------------- */
 
-void *set_get(const HashSet *s, uint64_t hash, bool (*same)(const void *item, const void *key), const void *key)
+void *set_get(const HashSet *s, uint64_t hash, bool (*same)(const void *item, const void *key),
+              const void *key)
 {
     if (s->cap == 0) return NULL;
     uint64_t mask = (uint64_t)s->cap - 1;
@@ -57,7 +65,7 @@ void set_put(Arena *a, HashSet *s, uint64_t hash, void *item)
     s->n++;
 }
 
-/* ---- graphs, symbols, guards ---------------------------------------------------------------------------------------------------- */
+/* ---- graphs, symbols, guards --------------------------------------------------------------------------- */
 
 Graph *graph_new(Ctx *cx, Arena *a)
 {
@@ -72,7 +80,8 @@ Graph *graph_new(Ctx *cx, Arena *a)
 
 int graph_origin(Graph *g, const char *name, const char *op, const char *domain)
 {
-    Origin o = { arena_str(g->arena, name ? name : ""), arena_str(g->arena, op ? op : ""), arena_str(g->arena, domain ? domain : "") };
+    Origin o = { arena_str(g->arena, name ? name : ""), arena_str(g->arena, op ? op : ""),
+                 arena_str(g->arena, domain ? domain : "") };
     vec_push(g->arena, &g->origin, o);
     return g->cur_origin = g->origin.n - 1;
 }
@@ -123,7 +132,7 @@ static Dim *input_dim(Graph *g, const char *input, int axis, const char *name, i
     Sym s = { name, hint, SYM_input, g->input.n, axis, NULL, 0 };
     if (!name || !*name) s.name = arena_fmt(g->arena, "%s_%d", input, axis);
     void **slot = mapstr_at(g->tables->sym, s.name);
-    if (*slot && (!name || !*name)) {           /* a made-up name that the model uses for something else */
+    if (*slot && (!name || !*name)) { /* a made-up name that the model uses for something else */
         for (int k = 1; *slot; k++) {
             s.name = arena_fmt(g->arena, "%s_%d_%d", input, axis, k);
             slot = mapstr_at(g->tables->sym, s.name);
@@ -136,12 +145,13 @@ static Dim *input_dim(Graph *g, const char *input, int axis, const char *name, i
     int first = 0;
     for (; first < g->sym.n && strcmp(g->sym.at[first].name, s.name) != 0; first++) {}
     if (g->sym.at[first].hint != hint)
-        fail(g->cx, E_INVALID, "axis %d of input '%s' has the size %lld, but '%s' was %lld before", axis, input, (long long)hint,
-             s.name, (long long)g->sym.at[first].hint);
+        fail(g->cx, E_INVALID, "axis %d of input '%s' has the size %lld, but '%s' was %lld before", axis,
+             input, (long long)hint, s.name, (long long)g->sym.at[first].hint);
     return *slot;
 }
 
-Node *graph_input(Graph *g, const char *name, DType dt, int rank, const int64_t *dims, const char *const *sym, const Tensor *hint)
+Node *graph_input(Graph *g, const char *name, DType dt, int rank, const int64_t *dims, const char *const *sym,
+                  const Tensor *hint)
 {
     int64_t size[MAX_RANK];
     Dim *dim[MAX_RANK];
@@ -149,40 +159,49 @@ Node *graph_input(Graph *g, const char *name, DType dt, int rank, const int64_t 
     if (rank < 0 || rank > MAX_RANK)
         fail(g->cx, E_INVALID, "input '%s' has rank %d; wanted 0 to %d", name, rank, MAX_RANK);
     if (hint && (hint->rank != rank || hint->dt != dt))
-        fail(g->cx, E_INVALID, "input '%s': the example has type %s and rank %d; wanted %s and rank %d", name, dtype_info[hint->dt].name,
-             hint->rank, dtype_info[dt].name, rank);
+        fail(g->cx, E_INVALID, "input '%s': the example has type %s and rank %d; wanted %s and rank %d", name,
+             dtype_info[hint->dt].name, hint->rank, dtype_info[dt].name, rank);
     for (int k = 0; k < rank; k++) {
         size[k] = hint ? hint->dims[k] : dims[k] >= 0 ? dims[k] : DEFAULT_HINT;
-        if (dims[k] < 0 && !hint && sym && sym[k] && mapstr_get(g->tables->sym, sym[k]))    /* as the symbol was hinted before */
+        if (dims[k] < 0 && !hint && sym && sym[k] &&
+            mapstr_get(g->tables->sym, sym[k])) /* as the symbol was hinted before */
             size[k] = dim_hint(g, mapstr_get(g->tables->sym, sym[k]));
         if (dims[k] >= 0 && size[k] != dims[k])
-            fail(g->cx, E_INVALID, "input '%s': axis %d of the example has the size %lld; wanted %lld", name, k, (long long)size[k],
-                 (long long)dims[k]);
+            fail(g->cx, E_INVALID, "input '%s': axis %d of the example has the size %lld; wanted %lld", name,
+                 k, (long long)size[k], (long long)dims[k]);
         dim[k] = dims[k] >= 0 ? dim_const(g, dims[k]) : input_dim(g, name, k, sym ? sym[k] : NULL, size[k]);
     }
     Tensor *example = NEW(g->arena, Tensor);
     tensor_init(g->cx, example, dt, rank, size);
     if (hint) *example = *hint;
-    Node *n = graph_add(g, &(Node){ .op = OP_input, .dt = dt, .rank = rank, .dims = dim, .index = g->input.n });
+    Node *n =
+        graph_add(g, &(Node){ .op = OP_input, .dt = dt, .rank = rank, .dims = dim, .index = g->input.n });
     vec_push(g->arena, &g->input, ((GraphPort){ name, n }));
     vec_push(g->arena, &g->hint, example);
     return n;
 }
 
-/* ---- equality of nodes ------------------------------------------------------------------------------------------------------------ */
+/* ---- equality of nodes --------------------------------------------------------------------------------- */
 
-static bool tensor_is_small(const Tensor *t) { return t->data && tensor_dense(t) && tensor_bytes(t) <= SMALL_CONST; }
+static bool tensor_is_small(const Tensor *t)
+{
+    return t->data && tensor_dense(t) && tensor_bytes(t) <= SMALL_CONST;
+}
 
 static bool tensor_same(const Tensor *x, const Tensor *y)
 {
-    if (x->dt != y->dt || x->rank != y->rank || memcmp(x->dims, y->dims, sizeof *x->dims * (size_t)x->rank) != 0) return false;
-    if (tensor_is_small(x) && tensor_is_small(y)) return tensor_bytes(x) == 0 || memcmp(x->data, y->data, tensor_bytes(x)) == 0;
+    if (x->dt != y->dt || x->rank != y->rank ||
+        memcmp(x->dims, y->dims, sizeof *x->dims * (size_t)x->rank) != 0)
+        return false;
+    if (tensor_is_small(x) && tensor_is_small(y))
+        return tensor_bytes(x) == 0 || memcmp(x->data, y->data, tensor_bytes(x)) == 0;
     return x->data == y->data && memcmp(x->strides, y->strides, sizeof *x->strides * (size_t)x->rank) == 0;
 }
 
 static bool call_same(const Call *x, const Call *y)
 {
-    if (x->def != y->def || x->nin != y->nin || x->nout != y->nout || x->attr_size != y->attr_size) return false;
+    if (x->def != y->def || x->nin != y->nin || x->nout != y->nout || x->attr_size != y->attr_size)
+        return false;
     if (memcmp(x->out_dt, y->out_dt, sizeof *x->out_dt * (size_t)x->nout) != 0) return false;
     return x->attr_size ? memcmp(x->attr, y->attr, x->attr_size) == 0 : x->attr == y->attr;
 }
@@ -202,24 +221,33 @@ static bool view_same(const View *x, const View *y)
 static bool node_same(const void *item, const void *key)
 {
     const Node *x = item, *y = key;
-    if (x->op != y->op || x->dt != y->dt || x->rank != y->rank || x->nin != y->nin || x->kind != y->kind || x->axes != y->axes
-        || x->last != y->last) return false;
+    if (x->op != y->op || x->dt != y->dt || x->rank != y->rank || x->nin != y->nin || x->kind != y->kind ||
+        x->axes != y->axes || x->last != y->last)
+        return false;
     for (int k = 0; k < x->rank; k++)
         if (x->dims[k] != y->dims[k]) return false;
     for (int k = 0; k < x->nin; k++)
         if (x->in[k] != y->in[k]) return false;
     switch (x->op) {
-    case OP_input: case OP_part: return x->index == y->index;
-    case OP_iota: case OP_scan: case OP_join: return x->axis == y->axis;
+    case OP_input:
+    case OP_part: return x->index == y->index;
+    case OP_iota:
+    case OP_scan:
+    case OP_join: return x->axis == y->axis;
     case OP_const: return tensor_same(x->tensor, y->tensor);
     case OP_dims:
         for (int k = 0; k < dims_node_count(x); k++)
             if (x->size[k] != y->size[k]) return false;
         return true;
-    case OP_view: case OP_gather: case OP_scatter: return view_same(&x->view, &y->view);
+    case OP_view:
+    case OP_gather:
+    case OP_scatter: return view_same(&x->view, &y->view);
     case OP_cast: return x->saturate == y->saturate;
     case OP_call: return call_same(x->call, y->call);
-    case OP_where: case OP_bitcast: case OP_random: case OP_fold: return true;
+    case OP_where:
+    case OP_bitcast:
+    case OP_random:
+    case OP_fold: return true;
 #define EW(name, n, dom, fv, iv, c) case OP_##name:
 #define CMP(name, n, dom, fv, iv, c) case OP_##name:
 #define STRUCT(name, what)
@@ -242,24 +270,35 @@ static uint64_t node_hash(const Node *n)
     for (int k = 0; k < n->rank; k++) h = hash_int(h, n->dims[k]->id);
     for (int k = 0; k < n->nin; k++) h = hash_int(h, n->in[k]->id);
     switch (n->op) {
-    case OP_input: case OP_part: return hash_int(h, n->index);
-    case OP_iota: case OP_scan: case OP_join: return hash_int(h, n->axis);
+    case OP_input:
+    case OP_part: return hash_int(h, n->index);
+    case OP_iota:
+    case OP_scan:
+    case OP_join: return hash_int(h, n->axis);
     case OP_const:
-        if (tensor_is_small(n->tensor)) h = hash_bytes(n->tensor->data, tensor_bytes(n->tensor), h);
-        else h = hash_int(h, (int64_t)(uintptr_t)n->tensor->data);
+        if (tensor_is_small(n->tensor))
+            h = hash_bytes(n->tensor->data, tensor_bytes(n->tensor), h);
+        else
+            h = hash_int(h, (int64_t)(uintptr_t)n->tensor->data);
         return h;
     case OP_dims:
         for (int k = 0; k < dims_node_count(n); k++) h = hash_int(h, n->size[k]->id);
         return h;
-    case OP_view: case OP_gather: case OP_scatter:
+    case OP_view:
+    case OP_gather:
+    case OP_scatter:
         for (int k = 0; k < n->view.nidx; k++) h = hash_int(h, n->view.idx[k]->id);
-        for (int k = 0; k < n->view.npred; k++) h = hash_int(hash_int(h, n->view.pred[k].e->id), n->view.pred[k].n->id);
+        for (int k = 0; k < n->view.npred; k++)
+            h = hash_int(hash_int(h, n->view.pred[k].e->id), n->view.pred[k].n->id);
         return hash_int(h, n->view.fill.i);
     case OP_cast: return hash_int(h, n->saturate);
     case OP_call:
         for (const char *s = n->call->def->name; *s; s++) h = h * 31 + (unsigned char)*s;
         return n->call->attr_size ? hash_bytes(n->call->attr, n->call->attr_size, h) : h;
-    case OP_where: case OP_bitcast: case OP_random: case OP_fold: return h;
+    case OP_where:
+    case OP_bitcast:
+    case OP_random:
+    case OP_fold: return h;
 #define EW(name, k, dom, fv, iv, c) case OP_##name:
 #define CMP(name, k, dom, fv, iv, c) case OP_##name:
 #define STRUCT(name, what)
@@ -280,7 +319,8 @@ static void node_normalize(Node *n)
     if (n->op != OP_fold) n->axes = 0;
     if (!(n->op == OP_fold && (n->kind == FOLD_argmax || n->kind == FOLD_argmin))) n->last = false;
     if (n->op == OP_cast && !(dtype_is_float(n->dt) && dtype_size(n->dt) == 1)) n->saturate = false;
-    if ((n->op == OP_view || n->op == OP_gather || n->op == OP_scatter) && n->view.npred == 0) n->view.fill.u = 0;
+    if ((n->op == OP_view || n->op == OP_gather || n->op == OP_scatter) && n->view.npred == 0)
+        n->view.fill.u = 0;
 }
 
 static Node *node_intern(Graph *g, const Node *proto)
@@ -304,7 +344,7 @@ static Node *node_intern(Graph *g, const Node *proto)
     return n;
 }
 
-/* ---- folding: known constants ------------------------------------------------------------------------------------------------------- */
+/* ---- folding: known constants -------------------------------------------------------------------------- */
 
 /* Number of elements when the sizes are constants and it is at most FOLD_LIMIT, else -1. */
 static int64_t node_small_count(const Node *n)
@@ -320,7 +360,8 @@ static int64_t node_small_count(const Node *n)
 
 static Node *const_like(Graph *g, const Node *n, Tensor *t)
 {
-    return node_intern(g, &(Node){ .op = OP_const, .dt = n->dt, .rank = n->rank, .dims = n->dims, .tensor = t });
+    return node_intern(g,
+                       &(Node){ .op = OP_const, .dt = n->dt, .rank = n->rank, .dims = n->dims, .tensor = t });
 }
 
 static Tensor *tensor_like(Graph *g, const Node *n)
@@ -333,11 +374,14 @@ static Tensor *tensor_like(Graph *g, const Node *n)
 static Node *fold_consts(Graph *g, const Node *n)
 {
     bool elementwise = prim_info[n->op].elementwise;
-    if (!(elementwise || n->op == OP_where || n->op == OP_cast || n->op == OP_bitcast) || n->nin == 0 || n->nin > 3) return NULL;
+    if (!(elementwise || n->op == OP_where || n->op == OP_cast || n->op == OP_bitcast) || n->nin == 0 ||
+        n->nin > 3)
+        return NULL;
     int64_t count = node_small_count(n);
     if (count < 0) return NULL;
     for (int k = 0; k < n->nin; k++)
-        if (n->in[k]->op != OP_const || !n->in[k]->tensor->data || node_small_count(n->in[k]) != count) return NULL;
+        if (n->in[k]->op != OP_const || !n->in[k]->tensor->data || node_small_count(n->in[k]) != count)
+            return NULL;
     Tensor *t = tensor_like(g, n);
     DType from = n->in[0]->dt;
     for (int64_t j = 0; j < count; j++) {
@@ -348,15 +392,18 @@ static Node *fold_consts(Graph *g, const Node *n)
             continue;
         }
         for (int k = 0; k < n->nin; k++) v[k] = scalar_load(n->in[k]->dt, tensor_at(n->in[k]->tensor, j));
-        if (elementwise) r = eval_ew(n->op, from, n->nin, v);
-        else if (n->op == OP_where) r = v[0].i ? v[1] : v[2];
-        else r = scalar_cast(n->dt, from, v[0], n->saturate);
+        if (elementwise)
+            r = eval_ew(n->op, from, n->nin, v);
+        else if (n->op == OP_where)
+            r = v[0].i ? v[1] : v[2];
+        else
+            r = scalar_cast(n->dt, from, v[0], n->saturate);
         scalar_store(n->dt, to, r);
     }
     return const_like(g, n, t);
 }
 
-/* ---- folding: sizes as data ------------------------------------------------------------------------------------------------------------ */
+/* ---- folding: sizes as data ---------------------------------------------------------------------------- */
 
 /* Casts of sizes to i32 are looked through: graph_fits guards that the values survive them. */
 Dim **node_as_dims(Graph *g, Node *x, int *n)
@@ -367,14 +414,17 @@ Dim **node_as_dims(Graph *g, Node *x, int *n)
         *n = dims_node_count(x);
         return arena_copy(g->arena, x->size, sizeof *x->size * (size_t)*n);
     }
-    if (x->op != OP_const || (x->dt != DT_i64 && x->dt != DT_i32) || !x->tensor->data || tensor_count(x->tensor) > 4 * FOLD_LIMIT) return NULL;
+    if (x->op != OP_const || (x->dt != DT_i64 && x->dt != DT_i32) || !x->tensor->data ||
+        tensor_count(x->tensor) > 4 * FOLD_LIMIT)
+        return NULL;
     *n = (int)tensor_count(x->tensor);
     Dim **v = NEWS(g->arena, Dim *, *n);
     for (int k = 0; k < *n; k++) v[k] = dim_const(g, scalar_load(x->dt, tensor_at(x->tensor, k)).i);
     return v;
 }
 
-/* Coefficients below 2^bits: products and sums of such do not overflow, so symbolic arithmetic agrees with that of i64. */
+/* Coefficients below 2^bits: products and sums of such do not overflow, so symbolic arithmetic agrees with
+ * that of i64. */
 static bool dim_fits(const Dim *d, int bits)
 {
     int64_t m = (int64_t)1 << bits;
@@ -393,7 +443,8 @@ static bool graph_fits(Graph *g, DType dt, Dim *d)
     return d->hi <= INT32_MAX || dim_decide_lt(g, d, dim_const(g, (int64_t)INT32_MAX + 1), why);
 }
 
-/* One elementwise primitive on sizes; NULL when it is no size arithmetic or its exact meaning is not that of Dims here. */
+/* One elementwise primitive on sizes; NULL when it is no size arithmetic or its exact meaning is not that
+ * of Dims here. */
 static Dim *dim_op(Graph *g, Op op, Dim *a, Dim *b)
 {
     switch (op) {
@@ -404,13 +455,17 @@ static Dim *dim_op(Graph *g, Op op, Dim *a, Dim *b)
     case OP_abs: return dim_prove_ge0(g, a) ? a : NULL;
     case OP_min: return dim_min(g, a, b);
     case OP_max: return dim_max(g, a, b);
-    case OP_div: case OP_fmod:                  /* toward zero: that of floor for a >= 0 */
-        if (!dim_fits(a, 31) || !dim_fits(b, 31) || !dim_prove_ge0(g, a) || b->hi < 1 || !dim_prove_lt(g, dim_const(g, 0), b)) return NULL;
+    case OP_div:
+    case OP_fmod: /* toward zero: that of floor for a >= 0 */
+        if (!dim_fits(a, 31) || !dim_fits(b, 31) || !dim_prove_ge0(g, a) || b->hi < 1 ||
+            !dim_prove_lt(g, dim_const(g, 0), b))
+            return NULL;
         return op == OP_div ? dim_div(g, a, b) : dim_mod(g, a, b);
     case OP_mod:
-        if (!dim_fits(a, 31) || !dim_fits(b, 31) || b->hi < 1 || !dim_prove_lt(g, dim_const(g, 0), b)) return NULL;
+        if (!dim_fits(a, 31) || !dim_fits(b, 31) || b->hi < 1 || !dim_prove_lt(g, dim_const(g, 0), b))
+            return NULL;
         return dim_mod(g, a, b);
-    default: return NULL;                       /* any other primitive: no arithmetic of sizes */
+    default: return NULL; /* any other primitive: no arithmetic of sizes */
     }
 }
 
@@ -427,9 +482,11 @@ static int dim_compare(Graph *g, Op op, Dim *a, Dim *b)
 
 static Node *dims_like(Graph *g, const Node *n, Dim **v)
 {
-    Node *x = graph_add(g, &(Node){ .op = OP_dims, .dt = DT_i64, .rank = n->rank, .dims = n->dims, .size = v });
+    Node *x =
+        graph_add(g, &(Node){ .op = OP_dims, .dt = DT_i64, .rank = n->rank, .dims = n->dims, .size = v });
     if (n->dt == DT_i64) return x;
-    return graph_add(g, &(Node){ .op = OP_cast, .dt = n->dt, .rank = n->rank, .dims = n->dims, .nin = 1, .in = &x });
+    return graph_add(
+        g, &(Node){ .op = OP_cast, .dt = n->dt, .rank = n->rank, .dims = n->dims, .nin = 1, .in = &x });
 }
 
 static Node *fold_compare(Graph *g, const Node *n, Dim **a, Dim **b, int count)
@@ -458,8 +515,13 @@ static Node *fold_dims_reduce(Graph *g, const Node *n)
 {
     int count;
     Dim **v = node_as_dims(g, n->in[0], &count), *r;
-    if (!v || n->rank != 0 || n->in[0]->rank != 1 || n->axes != 1 || n->dt != DT_i64 || count == 0) return NULL;
-    Op op = n->kind == FOLD_sum ? OP_add : n->kind == FOLD_prod ? OP_mul : n->kind == FOLD_max ? OP_max : n->kind == FOLD_min ? OP_min : OP_COUNT;
+    if (!v || n->rank != 0 || n->in[0]->rank != 1 || n->axes != 1 || n->dt != DT_i64 || count == 0)
+        return NULL;
+    Op op = n->kind == FOLD_sum    ? OP_add
+            : n->kind == FOLD_prod ? OP_mul
+            : n->kind == FOLD_max  ? OP_max
+            : n->kind == FOLD_min  ? OP_min
+                                   : OP_COUNT;
     r = v[0];
     for (int k = 1; k < count && r; k++) r = dim_op(g, op, r, v[k]);
     return r ? dims_like(g, n, &r) : NULL;
@@ -468,11 +530,11 @@ static Node *fold_dims_reduce(Graph *g, const Node *n)
 static Node *fold_dims(Graph *g, const Node *n)
 {
     const PrimInfo *p = &prim_info[n->op];
-    int count = 0, other = 0, nc = 0;
+    int count = 0, other = 0;
     Dim **a, **b = NULL;
     if (n->rank > 1 || !uses_dims(n)) return NULL;
     if (n->op == OP_fold) return fold_dims_reduce(g, n);
-    if (n->op == OP_cast) {                     /* back from i32 */
+    if (n->op == OP_cast) { /* back from i32 */
         a = n->dt == DT_i64 ? node_as_dims(g, n->in[0], &count) : NULL;
         for (int k = 0; a && k < count; k++)
             if (!graph_fits(g, n->in[0]->dt, a[k])) return NULL;
@@ -490,9 +552,10 @@ static Node *fold_dims(Graph *g, const Node *n)
     if (p->compares) return b ? fold_compare(g, n, a, b, count) : NULL;
     Dim **v = NEWS(g->arena, Dim *, count);
     const Tensor *c = first && n->in[0]->op == OP_const ? n->in[0]->tensor : NULL;
-    if (first && (!c || !c->data || (nc = (int)tensor_count(c)) != count)) return NULL;
+    if (first && (!c || !c->data || tensor_count(c) != count)) return NULL;
     for (int k = 0; k < count; k++) {
-        v[k] = first ? (scalar_load(DT_bool, tensor_at(c, k)).i ? a[k] : b[k]) : dim_op(g, n->op, a[k], b ? b[k] : NULL);
+        v[k] = first ? (scalar_load(DT_bool, tensor_at(c, k)).i ? a[k] : b[k])
+                     : dim_op(g, n->op, a[k], b ? b[k] : NULL);
         if (!v[k] || (!first && !graph_fits(g, dt, v[k]))) return NULL;
     }
     return dims_like(g, n, v);
@@ -515,7 +578,9 @@ static Node *fold_where(const Node *n)
     if (n->in[1] == n->in[2]) return n->in[1];
     const Node *c = n->in[0];
     while (c->op == OP_view && c->view.npred == 0) c = c->in[0];
-    if (c->op != OP_const || !c->tensor->data || tensor_count(c->tensor) == 0 || tensor_count(c->tensor) > FOLD_LIMIT) return NULL;
+    if (c->op != OP_const || !c->tensor->data || tensor_count(c->tensor) == 0 ||
+        tensor_count(c->tensor) > FOLD_LIMIT)
+        return NULL;
     bool one = scalar_load(c->dt, tensor_at(c->tensor, 0)).i != 0;
     for (int64_t k = 1; k < tensor_count(c->tensor); k++)
         if ((scalar_load(c->dt, tensor_at(c->tensor, k)).i != 0) != one) return NULL;
@@ -531,7 +596,7 @@ Node *graph_add(Graph *g, const Node *proto)
     if (n.op == OP_where) r = fold_where(&n);
     if (n.op == OP_cast && n.dt == n.in[0]->dt) return n.in[0];
     if (n.op == OP_bitcast) {
-        if (n.in[0]->op == OP_bitcast) {        /* n.in may be the caller's: it is not written to */
+        if (n.in[0]->op == OP_bitcast) { /* n.in may be the caller's: it is not written to */
             base = n.in[0]->in[0];
             n.in = &base;
         }

@@ -11,7 +11,7 @@ typedef struct Graph Graph;
 typedef struct Node Node;
 typedef struct Dim Dim;
 
-/* ---- dim.c: integer expressions: sizes, index maps, offsets. Hash-consed in their graph: equal means same pointer ------------- */
+/* ---- dim.c, dimuse.c: integer expressions: sizes, index maps, offsets. Hash-consed in their graph: equal means same pointer ------------- */
 /* Canonical form: a sum of (coefficient * product of atoms) plus a constant. Atoms: symbols, index variables, floor quotients and
  * remainders, minima and maxima. The constructors simplify with the bounds of index variables (0 <= i < extent) and symbols (>= 0). */
 typedef enum DimKind { DIM_sum, DIM_sym, DIM_idx, DIM_div, DIM_mod, DIM_min, DIM_max } DimKind;
@@ -47,18 +47,20 @@ static inline Dim *dim_mulc(Graph *g, Dim *a, int64_t c) { return dim_mul(g, a, 
 Dim *dim_subst(Graph *g, Dim *d, int n, Dim *const *to);
 /* Variables numbered DIM_OPERAND + j stand for the value of an index operand (gather, scatter). */
 enum { DIM_OPERAND = 1000 };
-/* Value for given symbols and variables (NULL when none may occur). Wraps on overflow are excluded by tensor_init's limits. */
-int64_t dim_eval(const Dim *d, const int64_t *syms, const int64_t *vars);
 /* Coefficient of a variable when d is linear in it: d = coef*i + rest, with i in neither. False when it is not. */
 bool dim_linear(Graph *g, Dim *d, int var, Dim **coef, Dim **rest);
-bool dim_uses(const Dim *d, int var);
 /* Proofs, for all symbols >= 1 and variables in range. False: not proved. */
 bool dim_prove_ge0(Graph *g, Dim *d);                    /* d >= 0 */
 bool dim_prove_lt(Graph *g, Dim *a, Dim *b);             /* a < b */
+bool dim_prove_le(Graph *g, Dim *a, Dim *b);             /* a <= b */
 /* NumPy broadcasting of one size with another (NULL: they do not fit), and of shapes: the result's rank; raises INVALID. out may be a. */
 Dim *dim_broadcast(Graph *g, Dim *a, Dim *b);            /* view.c */
 int dims_broadcast(Graph *g, int ra, Dim *const *a, int rb, Dim *const *b, Dim **out);   /* view.c */
 char *dims_str(const Graph *g, int rank, Dim *const *dims);      /* view.c: "[N,4]", in the graph's arena */
+/* dimuse.c */
+/* Value for given symbols and variables (NULL when none may occur). Wraps on overflow are excluded by tensor_init's limits. */
+int64_t dim_eval(const Dim *d, const int64_t *syms, const int64_t *vars);
+bool dim_uses(const Dim *d, int var);
 void dim_print(Text *t, const Graph *g, const Dim *d);   /* names of symbols; variables as i0 i1 ... */
 
 /* Decisions: proved, or taken for the hints and recorded as a guard with the reason (a literal). */

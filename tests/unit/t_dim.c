@@ -1,5 +1,6 @@
-/* Integer expressions. Hand cases for the simplifications that decide whether an address is affine; then random expressions whose canonical
- * form, bounds, proofs, substitutions and linear parts are compared with naive evaluation for all values of all variables. */
+/* Integer expressions. Hand cases for the simplifications that decide whether an address is affine; then
+ * random expressions whose canonical form, bounds, proofs, substitutions and linear parts are compared
+ * with naive evaluation for all values of all variables. */
 #include "test.h"
 #include "ir/ir.h"
 #include <stdio.h>
@@ -26,7 +27,10 @@ static int drop_graph(void **state)
     return 0;
 }
 
-static Dim *new_sym(const char *name, int64_t hint) { return graph_sym(g, &(Sym){ name, hint, SYM_input, 0, 0, NULL, 0 }); }
+static Dim *new_sym(const char *name, int64_t hint)
+{
+    return graph_sym(g, &(Sym){ name, hint, SYM_input, 0, 0, NULL, 0 });
+}
 static Dim *num(int64_t c) { return dim_const(g, c); }
 static Dim *plus(Dim *a, Dim *b) { return dim_add(g, a, b); }
 static Dim *minus(Dim *a, Dim *b) { return dim_sub(g, a, b); }
@@ -63,7 +67,8 @@ static void test_quotients(void **state)
 {
     (void)state;
     Dim *n = new_sym("N", 5), *m = new_sym("M", 7), *k = new_sym("K", 3);
-    Dim *i = dim_idx(g, 0, m), *j = dim_idx(g, 1, n), *l = dim_idx(g, 2, num(4)), *x = dim_idx(g, 3, times(times(n, m), num(4)));
+    Dim *i = dim_idx(g, 0, m), *j = dim_idx(g, 1, n), *l = dim_idx(g, 2, num(4)),
+        *x = dim_idx(g, 3, times(times(n, m), num(4)));
     Dim *flat = plus(times(i, n), j);
     assert_ptr_equal(over(flat, n), i);
     assert_ptr_equal(rem(flat, n), j);
@@ -77,7 +82,8 @@ static void test_quotients(void **state)
     assert_ptr_equal(plus(dim_mulc(g, over(x, num(4)), 4), rem(x, num(4))), x);
     Dim *digits = plus(plus(times(over(x, n4), n4), dim_mulc(g, rem(over(x, num(4)), n), 4)), rem(x, num(4)));
     assert_ptr_equal(digits, x);
-    assert_ptr_equal(plus(times(dim_mulc(g, over(x, n), 2), n), dim_mulc(g, rem(x, n), 2)), dim_mulc(g, x, 2));
+    assert_ptr_equal(plus(times(dim_mulc(g, over(x, n), 2), n), dim_mulc(g, rem(x, n), 2)),
+                     dim_mulc(g, x, 2));
     assert_ptr_equal(over(rem(x, n4), num(4)), rem(over(x, num(4)), n));
     assert_ptr_equal(rem(rem(x, n4), num(4)), rem(x, num(4)));
     assert_ptr_equal(rem(rem(x, n4), n), rem(x, n));
@@ -95,7 +101,8 @@ static void test_quotients(void **state)
     /* negative remainders: a reversed axis */
     assert_ptr_equal(over(dim_addc(g, minus(times(n, plus(i, num(1))), j), -1), n), i);
     /* sizes of chained strided windows */
-    assert_ptr_equal(over(dim_addc(g, over(dim_addc(g, n, 1), num(2)), 1), num(2)), over(dim_addc(g, n, 3), num(4)));
+    assert_ptr_equal(over(dim_addc(g, over(dim_addc(g, n, 1), num(2)), 1), num(2)),
+                     over(dim_addc(g, n, 3), num(4)));
     assert_ptr_equal(dim_ceildiv(g, dim_mulc(g, n, 4), num(4)), n);
     assert_ptr_equal(over(num(-7), num(2)), num(-4));
     assert_ptr_equal(rem(num(-7), num(4)), num(1));
@@ -118,7 +125,8 @@ static void test_proofs(void **state)
     assert_false(dim_prove_lt(g, h, w));
     assert_true(dim_prove_ge0(g, minus(times(n, n), n)));
     /* windows of a strided convolution stay inside the padded axis */
-    Dim *out = dim_addc(g, over(minus(n, num(3)), num(2)), 1), *o = dim_idx(g, 3, out), *tap = dim_idx(g, 4, num(3));
+    Dim *out = dim_addc(g, over(minus(n, num(3)), num(2)), 1), *o = dim_idx(g, 3, out),
+        *tap = dim_idx(g, 4, num(3));
     assert_true(dim_prove_lt(g, plus(dim_mulc(g, o, 2), tap), n));
     assert_ptr_equal(dim_min(g, h, plus(h, w)), h);
     assert_ptr_equal(dim_max(g, dim_min(g, h, w), w), w);
@@ -163,10 +171,15 @@ static void test_decisions(void **state)
     assert_true(new_sym("Z", 0) == num(0));
 }
 
-/* ---- random expressions ---------------------------------------------------------------------------------------------------------- */
+/* ---- random expressions -------------------------------------------------------------------------------- */
 
-enum { NSYM = 2, NVAR = 4, TOP = 4 };   /* symbols are 1..TOP */
-typedef struct Expr { char op; int64_t c; struct Expr *a, *b; Dim *dim; } Expr;  /* op: c constant, s symbol, i variable, + - * / % < > */
+enum { NSYM = 2, NVAR = 4, TOP = 4 }; /* symbols are 1..TOP */
+typedef struct Expr {
+    char op;
+    int64_t c;
+    struct Expr *a, *b;
+    Dim *dim;
+} Expr; /* op: c constant, s symbol, i variable, + - * / % < > */
 static uint64_t seed;
 static Dim *sym[NSYM], *extent[NVAR];
 
@@ -236,17 +249,22 @@ static Expr *random_expr(int depth)
     }
     Expr *a = random_expr(depth - 1);
     switch (pick(9)) {
-    case 0: case 1: return expr_new('+', 0, a, random_expr(depth - 1));
+    case 0:
+    case 1: return expr_new('+', 0, a, random_expr(depth - 1));
     case 2: return expr_new('-', 0, a, random_expr(depth - 1));
     case 3: return expr_new('*', 0, a, random_divisor());
-    case 4: case 5: return expr_new('/', 0, a, random_divisor());
-    case 6: case 7: return expr_new('%', 0, a, random_divisor());
+    case 4:
+    case 5: return expr_new('/', 0, a, random_divisor());
+    case 6:
+    case 7: return expr_new('%', 0, a, random_divisor());
     default: return expr_new(pick(2) ? '<' : '>', 0, a, random_expr(depth - 1));
     }
 }
 
 /* Calls back for all values of symbols and variables. */
-typedef struct Point { int64_t s[NSYM], v[NVAR]; } Point;
+typedef struct Point {
+    int64_t s[NSYM], v[NVAR];
+} Point;
 
 static bool next_point(Point *p, bool first)
 {
@@ -281,10 +299,12 @@ static void test_random(void **state)
         extent[2] = pick(2) ? dim_addc(g, sym[1], pick(2)) : dim_ceildiv(g, sym[1], num(2));
         extent[3] = num(1 + pick(3));
         for (int trial = 0; trial < 40; trial++) {
-            Expr *e = random_expr(4), *f = random_expr(3), *to = expr_new('%', 0, random_expr(2), expr_new('s', 0, NULL, NULL));
+            Expr *e = random_expr(4), *f = random_expr(3),
+                 *to = expr_new('%', 0, random_expr(2), expr_new('s', 0, NULL, NULL));
             Dim *d = e->dim, *coef, *rest, *sub = dim_subst(g, d, 1, &to->dim);
             int var = pick(NVAR);
-            bool ge0 = dim_prove_ge0(g, d), lt = dim_prove_lt(g, d, f->dim), affine = dim_linear(g, d, var, &coef, &rest);
+            bool ge0 = dim_prove_ge0(g, d), lt = dim_prove_lt(g, d, f->dim),
+                 affine = dim_linear(g, d, var, &coef, &rest);
             bool uses = dim_uses(d, var), differs = false;
             if (affine) {
                 assert_false(dim_uses(coef, var));
@@ -299,14 +319,15 @@ static void test_random(void **state)
                 if (want != got || want < d->lo || want > d->hi) {
                     Text t = { .arena = arena };
                     dim_print(&t, g, d);
-                    print_error("round %d trial %d: %s is %lld, wanted %lld in [%lld, %lld]\n", round, trial, t.at, (long long)got,
-                                (long long)want, (long long)d->lo, (long long)d->hi);
+                    print_error("round %d trial %d: %s is %lld, wanted %lld in [%lld, %lld]\n", round, trial,
+                                t.at, (long long)got, (long long)want, (long long)d->lo, (long long)d->hi);
                 }
                 assert_int_equal(want, got);
                 assert_true(want >= d->lo && want <= d->hi);
                 if (ge0) assert_true(want >= 0);
                 if (lt) assert_true(want < naive(f, p.s, p.v));
-                if (affine) assert_int_equal(want, dim_eval(coef, p.s, p.v) * p.v[var] + dim_eval(rest, p.s, p.v));
+                if (affine)
+                    assert_int_equal(want, dim_eval(coef, p.s, p.v) * p.v[var] + dim_eval(rest, p.s, p.v));
                 Point q = p;
                 q.v[0] = naive(to, p.s, p.v);
                 assert_int_equal(naive(e, q.s, q.v), dim_eval(sub, p.s, p.v));
@@ -317,23 +338,24 @@ static void test_random(void **state)
             if (!uses) assert_false(differs);
         }
     }
-    assert_true(proved > 200 && linear > 100 && simpler > 20);   /* else the test says nothing */
+    assert_true(proved > 200 && linear > 100 && simpler > 20); /* else the test says nothing */
 }
 
-/* Reshapes: the index into [A, B, C] seen from any other split of the same count is affine or has only the quotients that it must have. */
+/* Reshapes: the index into [A, B, C] seen from any other split of the same count is affine or has only the
+ * quotients that it must have. */
 static void test_reshape(void **state)
 {
     (void)state;
     Dim *a = new_sym("A", 3), *c = new_sym("C", 5), *b = num(8);
     Dim *i = dim_idx(g, 0, a), *j = dim_idx(g, 1, num(2)), *k = dim_idx(g, 2, num(4)), *l = dim_idx(g, 3, c);
-    Dim *flat = plus(times(plus(times(plus(times(i, num(2)), j), num(4)), k), c), l);    /* [A, 2, 4, C] */
+    Dim *flat = plus(times(plus(times(plus(times(i, num(2)), j), num(4)), k), c), l); /* [A, 2, 4, C] */
     assert_ptr_equal(over(flat, times(b, c)), i);
     assert_ptr_equal(rem(over(flat, c), b), plus(dim_mulc(g, j, 4), k));
     assert_ptr_equal(rem(flat, c), l);
     /* and through [A * 8, C] back to [A, 8 * C] */
     Dim *row = over(flat, c), *col = rem(flat, c), *again = plus(times(row, c), col);
     assert_ptr_equal(again, flat);
-    Dim *y = dim_idx(g, 0, times(times(a, b), c));          /* [A*8*C] -> [A, 8, C] -> [A*8*C] */
+    Dim *y = dim_idx(g, 0, times(times(a, b), c)); /* [A*8*C] -> [A, 8, C] -> [A*8*C] */
     Dim *yi = over(y, times(b, c)), *yj = rem(over(y, c), b), *yk = rem(y, c);
     assert_ptr_equal(plus(times(plus(times(yi, b), yj), c), yk), y);
     Dim *to[] = { flat };

@@ -1,4 +1,5 @@
-/* Graphs: equal nodes are one node, inputs make symbols and guards, constants and shape arithmetic fold, long chains are quick. */
+/* Graphs: equal nodes are one node, inputs make symbols and guards, constants and shape arithmetic fold,
+ * long chains are quick. */
 #include "test.h"
 #include "ir/ir.h"
 #include <math.h>
@@ -25,7 +26,8 @@ static int drop_graph(void **state)
     return 0;
 }
 
-static Node *input(const char *name, DType dt, int rank, const int64_t *dims, const char *const *sym, const int64_t *hint)
+static Node *input(const char *name, DType dt, int rank, const int64_t *dims, const char *const *sym,
+                   const int64_t *hint)
 {
     Tensor t;
     tensor_init(&ctx, &t, dt, rank, hint);
@@ -35,18 +37,25 @@ static Node *input(const char *name, DType dt, int rank, const int64_t *dims, co
 static Node *op_node(Op op, Node *a, Node *b)
 {
     Node *in[] = { a, b };
-    return graph_add(g, &(Node){ .op = op, .dt = prim_info[op].compares ? DT_bool : a->dt, .rank = a->rank, .dims = a->dims, .nin = b ? 2 : 1, .in = in });
+    return graph_add(g, &(Node){ .op = op,
+                                 .dt = prim_info[op].compares ? DT_bool : a->dt,
+                                 .rank = a->rank,
+                                 .dims = a->dims,
+                                 .nin = b ? 2 : 1,
+                                 .in = in });
 }
 
 static Node *cast_node(Node *x, DType to)
 {
-    return graph_add(g, &(Node){ .op = OP_cast, .dt = to, .rank = x->rank, .dims = x->dims, .nin = 1, .in = &x });
+    return graph_add(
+        g, &(Node){ .op = OP_cast, .dt = to, .rank = x->rank, .dims = x->dims, .nin = 1, .in = &x });
 }
 
 static Node *where_node(Node *c, Node *a, Node *b)
 {
     Node *in[] = { c, a, b };
-    return graph_add(g, &(Node){ .op = OP_where, .dt = a->dt, .rank = a->rank, .dims = a->dims, .nin = 3, .in = in });
+    return graph_add(
+        g, &(Node){ .op = OP_where, .dt = a->dt, .rank = a->rank, .dims = a->dims, .nin = 3, .in = in });
 }
 
 static Node *const_node(DType dt, int n, const void *data)
@@ -69,7 +78,8 @@ static Node *view_node(Node *x, Dim *idx, Dim *n, float fill)
 {
     Pred pred = { idx, n };
     View v = { 1, &idx, n ? 1 : 0, &pred, { .f = fill } };
-    return graph_add(g, &(Node){ .op = OP_view, .dt = x->dt, .rank = 1, .dims = x->dims, .nin = 1, .in = &x, .view = v });
+    return graph_add(
+        g, &(Node){ .op = OP_view, .dt = x->dt, .rank = 1, .dims = x->dims, .nin = 1, .in = &x, .view = v });
 }
 
 static void test_names(void **state)
@@ -100,7 +110,14 @@ static void test_sharing(void **state)
     assert_ptr_not_equal(s, op_node(OP_sub, x, y));
     for (int k = 0; k < g->node.n; k++) assert_int_equal(g->node.at[k]->id, k);
     /* fields that do not count */
-    Node fold = { .op = OP_fold, .dt = DT_f32, .rank = 1, .dims = x->dims, .nin = 1, .in = &x, .kind = FOLD_sum, .axes = 2 };
+    Node fold = { .op = OP_fold,
+                  .dt = DT_f32,
+                  .rank = 1,
+                  .dims = x->dims,
+                  .nin = 1,
+                  .in = &x,
+                  .kind = FOLD_sum,
+                  .axes = 2 };
     Node *sum = graph_add(g, &fold);
     fold.last = true;
     assert_ptr_equal(graph_add(g, &fold), sum);
@@ -151,17 +168,19 @@ static void test_calls(void **state)
     static const DType out[] = { DT_f32, DT_i64 };
     int a1 = 3, a2 = 3, a3 = 4;
     Node *x = input("x", DT_f32, 1, (int64_t[]){ 8 }, NULL, (int64_t[]){ 8 });
-    Call c[] = { { &sort, 1, 2, out, &a1, sizeof a1 }, { &sort, 1, 2, out, &a2, sizeof a2 }, { &sort, 1, 2, out, &a3, sizeof a3 },
-                 { &other, 1, 2, out, &a1, sizeof a1 }, { &sort, 1, 2, out, &a1, 0 }, { &sort, 1, 2, out, &a2, 0 } };
+    Call c[] = { { &sort, 1, 2, out, &a1, sizeof a1 }, { &sort, 1, 2, out, &a2, sizeof a2 },
+                 { &sort, 1, 2, out, &a3, sizeof a3 }, { &other, 1, 2, out, &a1, sizeof a1 },
+                 { &sort, 1, 2, out, &a1, 0 },         { &sort, 1, 2, out, &a2, 0 } };
     Node *n[6];
-    for (int k = 0; k < 6; k++) n[k] = graph_add(g, &(Node){ .op = OP_call, .nin = 1, .in = &x, .call = &c[k] });
+    for (int k = 0; k < 6; k++)
+        n[k] = graph_add(g, &(Node){ .op = OP_call, .nin = 1, .in = &x, .call = &c[k] });
     assert_ptr_equal(n[0], n[1]);
     for (int k = 2; k < 6; k++)
         for (int j = 0; j < k; j++)
             if (j != 0 || k != 1) assert_ptr_not_equal(n[j], n[k]);
 }
 
-/* ---- inputs ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- inputs -------------------------------------------------------------------------------------------- */
 
 static void contradicting(Ctx *cx, void *arg)
 {
@@ -181,7 +200,8 @@ static void wrong_size(Ctx *cx, void *arg)
 static void test_inputs(void **state)
 {
     (void)state;
-    Node *x = input("x", DT_f32, 3, (int64_t[]){ -1, 3, -1 }, (const char *[]){ "N", NULL, NULL }, (int64_t[]){ 6, 3, 0 });
+    Node *x = input("x", DT_f32, 3, (int64_t[]){ -1, 3, -1 }, (const char *[]){ "N", NULL, NULL },
+                    (int64_t[]){ 6, 3, 0 });
     assert_int_equal(g->sym.n, 2);
     assert_string_equal(g->sym.at[0].name, "N");
     assert_string_equal(g->sym.at[1].name, "x_2");
@@ -203,7 +223,7 @@ static void test_inputs(void **state)
     assert_non_null(strstr(ctx.text, "axis 0 of input 'y' has the size 7, but 'N' was 6"));
 }
 
-/* ---- folding --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- folding ------------------------------------------------------------------------------------------- */
 
 static void test_folding(void **state)
 {
@@ -215,13 +235,19 @@ static void test_folding(void **state)
     static uint8_t yes[2] = { 1, 1 }, mixed[2] = { 1, 0 };
     assert_ptr_equal(where_node(const_node(DT_bool, 2, yes), x, y), x);
     assert_int_equal(where_node(const_node(DT_bool, 2, mixed), x, y)->op, OP_where);
-    Node *b = graph_add(g, &(Node){ .op = OP_bitcast, .dt = DT_i32, .rank = 1, .dims = x->dims, .nin = 1, .in = &x });
+    Node *b = graph_add(
+        g, &(Node){ .op = OP_bitcast, .dt = DT_i32, .rank = 1, .dims = x->dims, .nin = 1, .in = &x });
     assert_int_equal(b->op, OP_bitcast);
-    assert_ptr_equal(graph_add(g, &(Node){ .op = OP_bitcast, .dt = DT_f32, .rank = 1, .dims = x->dims, .nin = 1, .in = &b }), x);
-    Node *u = graph_add(g, &(Node){ .op = OP_bitcast, .dt = DT_u32, .rank = 1, .dims = x->dims, .nin = 1, .in = &b });
+    assert_ptr_equal(
+        graph_add(g,
+                  &(Node){ .op = OP_bitcast, .dt = DT_f32, .rank = 1, .dims = x->dims, .nin = 1, .in = &b }),
+        x);
+    Node *u = graph_add(
+        g, &(Node){ .op = OP_bitcast, .dt = DT_u32, .rank = 1, .dims = x->dims, .nin = 1, .in = &b });
     assert_ptr_equal(u->in[0], x);
     static float v[2] = { 2.5f, -3.0f };
-    Node *k = const_node(DT_f32, 2, v), *t = cast_node(k, DT_i32), *sum = op_node(OP_add, k, k), *less = op_node(OP_lt, k, sum);
+    Node *k = const_node(DT_f32, 2, v), *t = cast_node(k, DT_i32), *sum = op_node(OP_add, k, k),
+         *less = op_node(OP_lt, k, sum);
     assert_int_equal(t->op, OP_const);
     assert_int_equal(((int32_t *)t->tensor->data)[0], 2);
     assert_int_equal(((int32_t *)t->tensor->data)[1], -3);
@@ -243,13 +269,14 @@ static void test_sizes(void **state)
     assert_ptr_equal(twice->size[0], dim_mulc(g, n, 2));
     assert_ptr_equal(op_node(OP_div, twice, c2), s);
     assert_ptr_equal(op_node(OP_sub, op_node(OP_add, s, c2), c2), s);
-    Node *zero = op_node(OP_sub, s, s);                     /* known now: a constant */
+    Node *zero = op_node(OP_sub, s, s); /* known now: a constant */
     assert_true(zero->op == OP_const && ((int64_t *)zero->tensor->data)[1] == 0);
     /* what decides an expand: where(equal(s, -1), ones, s) */
     Node *eq = op_node(OP_eq, s, const_node(DT_i64, 2, minus1));
-    assert_true(eq->op == OP_const && ((uint8_t *)eq->tensor->data)[0] == 0 && ((uint8_t *)eq->tensor->data)[1] == 0);
+    assert_true(eq->op == OP_const && ((uint8_t *)eq->tensor->data)[0] == 0 &&
+                ((uint8_t *)eq->tensor->data)[1] == 0);
     assert_ptr_equal(where_node(eq, c2, s), s);
-    assert_int_equal(op_node(OP_eq, s, c2)->op, OP_eq);     /* depends on the run */
+    assert_int_equal(op_node(OP_eq, s, c2)->op, OP_eq); /* depends on the run */
     /* not the arithmetic of sizes: a negative dividend, a divisor that may be 0 */
     Node *neg = op_node(OP_neg, s, NULL);
     assert_int_equal(neg->op, OP_dims);
@@ -259,13 +286,16 @@ static void test_sizes(void **state)
     /* through 32 bits, under a guard */
     int guards = g->guard.n;
     static int32_t one32[2] = { 1, 1 };
-    Node *s32 = cast_node(s, DT_i32), *more = op_node(OP_add, s32, const_node(DT_i32, 2, one32)), *back = cast_node(more, DT_i64);
+    Node *s32 = cast_node(s, DT_i32), *more = op_node(OP_add, s32, const_node(DT_i32, 2, one32)),
+         *back = cast_node(more, DT_i64);
     assert_true(more->op == OP_cast && more->in[0]->op == OP_dims);
     assert_true(back->op == OP_dims && back->size[0] == dim_addc(g, n, 1));
     assert_int_equal(g->guard.n, guards + 4);
     assert_int_equal(g->guard.at[guards].rel, '<');
     /* count of elements */
-    Node *count = graph_add(g, &(Node){ .op = OP_fold, .dt = DT_i64, .rank = 0, .nin = 1, .in = &s, .kind = FOLD_prod, .axes = 1 });
+    Node *count = graph_add(
+        g,
+        &(Node){ .op = OP_fold, .dt = DT_i64, .rank = 0, .nin = 1, .in = &s, .kind = FOLD_prod, .axes = 1 });
     assert_true(count->op == OP_dims && count->size[0] == dim_mul(g, n, m));
     int k;
     Dim **v = node_as_dims(g, s32, &k);
@@ -313,9 +343,18 @@ static void test_random_sizes(void **state)
                 case OP_add: w = a + b; break;
                 case OP_sub: w = a - b; break;
                 case OP_mul: w = a * b; break;
-                case OP_div: assert_true(b != 0); w = a / b; break;
-                case OP_fmod: assert_true(b != 0); w = a % b; break;
-                case OP_mod: assert_true(b != 0); w = (a % b + b) % b; break;
+                case OP_div:
+                    assert_true(b != 0);
+                    w = a / b;
+                    break;
+                case OP_fmod:
+                    assert_true(b != 0);
+                    w = a % b;
+                    break;
+                case OP_mod:
+                    assert_true(b != 0);
+                    w = (a % b + b) % b;
+                    break;
                 case OP_min: w = a < b ? a : b; break;
                 case OP_max: w = a > b ? a : b; break;
                 }
@@ -330,12 +369,13 @@ static void test_random_sizes(void **state)
     assert_true(folded > 500);
 }
 
-/* ---- size ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- size ---------------------------------------------------------------------------------------------- */
 
 static void test_chain(void **state)
 {
     (void)state;
-    Node *x = input("x", DT_f32, 2, (int64_t[]){ -1, 4 }, (const char *[]){ "N", NULL }, (int64_t[]){ 6, 4 }), *y = x;
+    Node *x = input("x", DT_f32, 2, (int64_t[]){ -1, 4 }, (const char *[]){ "N", NULL }, (int64_t[]){ 6, 4 }),
+         *y = x;
     double start = time_now();
     for (int k = 0; k < 100000; k++) y = op_node(k % 3 ? OP_add : OP_mul, y, x);
     double took = time_now() - start;

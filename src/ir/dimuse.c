@@ -1,0 +1,154 @@
+/* Uses of integer expressions: values, text, and decisions.
+ *
+ * A decision is proved, or else taken for the hints and recorded as a guard: the graph then serves the
+ * sizes for which it comes out the same. */
+#include "ir/ir.h"
+
+/* ---- values -------------------------------------------------------------------------------------------- */
+
+static int64_t wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+static int64_t wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
+
+/* The value of symbol k is the int64_t at syms + k * stride. */
+static int64_t dim_value(const Dim *d, const char *syms, size_t stride, const int64_t *vars)
+{
+    int64_t a, b, v;
+    switch (d->kind) {
+    case DIM_sum:
+        v = d->c;
+        for (int k = 0; k < d->n; k++) {
+            a = d->term[k].coef;
+            for (int j = 0; j < d->term[k].n; j++)
+                a = wrap_mul(a, dim_value(d->term[k].factor[j], syms, stride, vars));
+            v = wrap_add(v, a);
+        }
+        return v;
+    case DIM_sym: ASSERT(syms); return *(const int64_t *)(const void *)(syms + stride * (size_t)d->var);
+    case DIM_idx: ASSERT(vars); return vars[d->var];
+    case DIM_div:
+    case DIM_mod:
+    case DIM_min:
+    case DIM_max: break;
+    }
+    a = dim_value(d->a, syms, stride, vars);
+    b = dim_value(d->b, syms, stride, vars);
+    if (d->kind == DIM_min) return a < b ? a : b;
+    if (d->kind == DIM_max) return a > b ? a : b;
+    if (b <= 0) return 0; /* only where a size is 0, and then nothing is read there */
+    v = a / b - (a % b < 0);
+    return d->kind == DIM_div ? v : a - v * b;
+}
+
+int64_t dim_eval(const Dim *d, const int64_t *syms, const int64_t *vars)
+{
+    return dim_is_const(d) ? d->c : dim_value(d, (const char *)syms, sizeof *syms, vars);
+}
+
+int64_t dim_hint(const Graph *g, const Dim *d)
+{
+    ASSERT(d->idx_mask == 0);
+    if (dim_is_const(d)) return d->c;
+    return dim_value(d, g->sym.n ? (const char *)&g->sym.at[0].hint : NULL, sizeof(Sym), NULL);
+}
+
+bool dim_uses(const Dim *d, int var)
+{
+    if (!(d->idx_mask >> (var & 63) & 1)) return false;
+    if (d->kind == DIM_idx) return d->var == var;
+    if (d->kind != DIM_sum) return dim_uses(d->a, var) || dim_uses(d->b, var);
+    for (int k = 0; k < d->n; k++)
+        for (int j = 0; j < d->term[k].n; j++)
+            if (dim_uses(d->term[k].factor[j], var)) return true;
+    return false;
+}
+
+/* ---- text ---------------------------------------------------------------------------------------------- */
+
+static void dim_print_atom(Text *t, const Graph *g, const Dim *d)
+{
+    bool paren = d->kind == DIM_sum ? d->n > 0 || d->c < 0 : d->kind == DIM_div || d->kind == DIM_mod;
+    if (paren) text_add(t, "(");
+    dim_print(t, g, d);
+    if (paren) text_add(t, ")");
+}
+
+static void dim_print_sum(Text *t, const Graph *g, const Dim *d)
+{
+    for (int k = 0; k < d->n; k++) {
+        const DimTerm *m = &d->term[k];
+        bool neg = m->coef < 0;
+        uint64_t size = neg ? 0 - (uint64_t)m->coef : (uint64_t)m->coef;
+        text_add(t, "%s", k == 0 ? (neg ? "-" : "") : neg ? " - " : " + ");
+        if (size != 1) text_add(t, "%llu*", (unsigned long long)size);
+        for (int j = 0; j < m->n; j++) {
+            if (j) text_add(t, "*");
+            dim_print_atom(t, g, m->factor[j]);
+        }
+    }
+    if (d->n == 0)
+        text_add(t, "%lld", (long long)d->c);
+    else if (d->c != 0)
+        text_add(t, d->c < 0 ? " - %llu" : " + %llu",
+                 (unsigned long long)(d->c < 0 ? 0 - (uint64_t)d->c : (uint64_t)d->c));
+}
+
+void dim_print(Text *t, const Graph *g, const Dim *d)
+{
+    switch (d->kind) {
+    case DIM_sum: dim_print_sum(t, g, d); break;
+    case DIM_sym:
+        if (d->var < g->sym.n && g->sym.at[d->var].name)
+            text_add(t, "%s", g->sym.at[d->var].name);
+        else
+            text_add(t, "s%d", d->var);
+        break;
+    case DIM_idx:
+        if (d->var >= DIM_OPERAND)
+            text_add(t, "v%d", d->var - DIM_OPERAND);
+        else
+            text_add(t, "i%d", d->var);
+        break;
+    case DIM_div:
+    case DIM_mod:
+        dim_print_atom(t, g, d->a);
+        text_add(t, "%s", d->kind == DIM_div ? "/" : "%");
+        dim_print_atom(t, g, d->b);
+        break;
+    case DIM_min:
+    case DIM_max:
+        text_add(t, "%s(", d->kind == DIM_min ? "min" : "max");
+        dim_print(t, g, d->a);
+        text_add(t, ", ");
+        dim_print(t, g, d->b);
+        text_add(t, ")");
+        break;
+    }
+}
+
+/* ---- decisions ----------------------------------------------------------------------------------------- */
+
+bool dim_decide_eq(Graph *g, Dim *a, Dim *b, const char *why)
+{
+    if (a == b) return true;
+    if (dim_prove_lt(g, a, b) || dim_prove_lt(g, b, a)) return false;
+    bool equal = dim_hint(g, a) == dim_hint(g, b);
+    graph_guard(g, a, equal ? '=' : '!', b, why);
+    return equal;
+}
+
+bool dim_decide_lt(Graph *g, Dim *a, Dim *b, const char *why)
+{
+    if (dim_prove_lt(g, a, b)) return true;
+    if (dim_prove_le(g, b, a)) return false;
+    bool less = dim_hint(g, a) < dim_hint(g, b);
+    graph_guard(g, a, less ? '<' : 'g', b, why);
+    return less;
+}
+
+int64_t dim_decide_value(Graph *g, Dim *d, const char *why)
+{
+    if (dim_is_const(d)) return d->c;
+    int64_t v = dim_hint(g, d);
+    graph_guard(g, d, '=', dim_const(g, v), why);
+    return v;
+}
