@@ -43,7 +43,7 @@ static bool path_within(const char *path, const char *folder)
     size_t n = folder ? strlen(folder) : 0;
     if (!n || strncmp(path, folder, n))
         return false;
-    return folder[n - 1] == '/' || path[n] == '/';
+    return folder[n - 1] == '/' || path[n] == '/' || !path[n];
 }
 
 static void find_roots(OnnxReader *r, const char *dir)
