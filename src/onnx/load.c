@@ -525,11 +525,26 @@ void onnx_reader_init(OnnxReader *r, Ctx *cx, Arena *a, OnnxModel *m, const void
     r->dense_left = ((uint64_t)16 << 20) + (n < UINT64_MAX / 2048 ? (uint64_t)n * 1024 : UINT64_MAX / 2);
 }
 
+typedef struct NewModel { Arena *arena; OnnxModel *model; } NewModel;
+
+static void new_model(Ctx *cx, void *arg)
+{
+    NewModel *made = arg;
+    (void)cx;
+    made->model = NEW(made->arena, OnnxModel);
+}
+
 OnnxModel *onnx_new(Ctx *cx)
 {
-    Arena *a = arena_new(cx);
-    OnnxModel *m = NEW(a, OnnxModel);
-    m->arena = a;
+    NewModel made = {arena_new(cx), NULL};
+    Status st = guard_call(cx, new_model, &made);
+    if (st != E_OK) {                   /* nobody owns the arena yet */
+        arena_free(made.arena);
+        cx->notes = NULL;               /* the text has them already; the outer guard puts them back */
+        fail(cx, st, "%s", cx->text);
+    }
+    OnnxModel *m = made.model;
+    m->arena = made.arena;
     m->path = "<memory>";
     m->producer = m->producer_version = m->domain = m->doc = "";
     return m;
