@@ -55,16 +55,16 @@ _Noreturn static void tx_fail(const Tx *t, Status code, const char *at, const ch
     fail(t->cx, code, "line %d, column %d: %s", line, (int)(at - bol) + 1, what);
 }
 
-static bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-static bool is_word(char c) { return is_alpha(c) || is_digit(c) || c == '_'; }
-static bool is_white(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+static bool tx_is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+static bool tx_is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool tx_is_word(char c) { return tx_is_alpha(c) || tx_is_digit(c) || c == '_'; }
+static bool tx_is_white(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 /* The next character that is neither white space nor in a comment; 0 at the end. */
 static char tx_peek(Tx *t)
 {
     for (;;) {
-        while (t->at < t->end && is_white(*t->at))
+        while (t->at < t->end && tx_is_white(*t->at))
             t->at++;
         if (t->at == t->end || *t->at != '#')
             return t->at < t->end ? *t->at : 0;
@@ -78,7 +78,7 @@ _Noreturn static void tx_wanted(Tx *t, const char *wanted)
     char found[32];
     tx_peek(t);
     size_t n = (size_t)(t->end - t->at), k = 0;
-    while (k < n && k < sizeof found - 1 && (unsigned char)t->at[k] > 0x20 && (k == 0 || is_word(t->at[k]) == is_word(t->at[0])))
+    while (k < n && k < sizeof found - 1 && (unsigned char)t->at[k] > 0x20 && (k == 0 || tx_is_word(t->at[k]) == tx_is_word(t->at[0])))
         k++;
     snprintf(found, sizeof found, "%.*s", (int)k, t->at);
     tx_fail(t, E_FORMAT, t->at, k ? "found '%s', wanted %s" : "found the end of the text%s, wanted %s", found, wanted);
@@ -112,8 +112,8 @@ static size_t tx_word_len(Tx *t)
 {
     char c = tx_peek(t);
     size_t n = 0;
-    if (is_alpha(c) || c == '_')
-        while (t->at + n < t->end && is_word(t->at[n]))
+    if (tx_is_alpha(c) || c == '_')
+        while (t->at + n < t->end && tx_is_word(t->at[n]))
             n++;
     return n;
 }
@@ -220,19 +220,19 @@ static char tx_number(Tx *t, char *buf, size_t size)
     if (at < t->end && *at == '-')
         at++;
     t->at = at;
-    if (at < t->end && is_alpha(*at)) {
+    if (at < t->end && tx_is_alpha(*at)) {
         if (!tx_next_is_special(t))
             tx_wanted(t, "a number");
         at += tx_word_len(t);
         kind = 'f';
     } else {
-        if (at == t->end || !is_digit(*at))
+        if (at == t->end || !tx_is_digit(*at))
             tx_wanted(t, "a number");
-        while (at < t->end && is_digit(*at))
+        while (at < t->end && tx_is_digit(*at))
             at++;
         if (at < t->end && *at == '.') {
             kind = 'f';
-            for (at++; at < t->end && is_digit(*at);)
+            for (at++; at < t->end && tx_is_digit(*at);)
                 at++;
         }
         if (at < t->end && (*at | 32) == 'e') {
@@ -240,16 +240,16 @@ static char tx_number(Tx *t, char *buf, size_t size)
             at++;
             if (at < t->end && (*at == '+' || *at == '-'))
                 at++;
-            if (at == t->end || !is_digit(*at)) {
+            if (at == t->end || !tx_is_digit(*at)) {
                 t->at = at;
                 tx_wanted(t, "digits of an exponent");
             }
-            while (at < t->end && is_digit(*at))
+            while (at < t->end && tx_is_digit(*at))
                 at++;
         }
     }
     t->at = at;
-    if (at < t->end && is_word(*at))
+    if (at < t->end && tx_is_word(*at))
         tx_wanted(t, "the end of the number");
     if ((size_t)(at - from) >= size)
         tx_fail(t, E_FORMAT, from, "a number of %zu characters, at most %zu", (size_t)(at - from), size - 1);
@@ -268,7 +268,7 @@ static double to_float(Tx *t, char *buf, bool is_f32)
     double v = is_f32 ? (double)strtof(buf, &end) : strtod(buf, &end);
     if (*end)
         tx_fail(t, E_FORMAT, t->at, "'%s' is no number", buf);
-    if (isinf(v) && is_digit(buf[buf[0] == '-']))
+    if (isinf(v) && tx_is_digit(buf[buf[0] == '-']))
         tx_fail(t, E_FORMAT, t->at, "%s is too large for a float", buf);
     return v;
 }
