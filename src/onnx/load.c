@@ -570,6 +570,8 @@ void onnx_load(Ctx *cx, OnnxModel *m, const char *path, const void *bytes, size_
     if (path)
         m->path = arena_str(m->arena, path);
     note_push(cx, &note, "file", m->path, NULL);
+    if (!bytes && !path)
+        fail(cx, E_INVALID, "neither a path nor bytes of a model");
     if (!bytes) {
         char why[256];
         Status st = file_map(m->path, &m->file, why, sizeof why);

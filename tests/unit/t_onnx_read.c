@@ -427,7 +427,7 @@ static Enc raw(const void *p, size_t n) { Enc e = {0}; put(&e, p, n); return e; 
 static void test_wire(void **state)
 {
     (void)state;
-    refuse((Enc){0}, E_IO, "<memory>");                                     /* no bytes: the path is opened */
+    refuse((Enc){0}, E_INVALID, "neither a path nor bytes");
     failed(load(NULL, "", 0), E_FORMAT, "empty file");
     refuse(RAW("version https://git-lfs.github.com/spec/v1\noid sha256:12\n"), E_FORMAT, "Git LFS pointer");
     refuse(RAW("\x08"), E_FORMAT, "byte 0: ModelProto.ir_version: the message ends within a varint");
