@@ -122,7 +122,7 @@ Node *g_bitcast(Graph *g, Node *x, DType to)
 
 /* ---- loops ------------------------------------------------------------------------------------------- */
 
-static void check_fold(Graph *g, FoldKind kind, const Node *x)
+static void fold_dtype_check(Graph *g, FoldKind kind, const Node *x)
 {
     bool order = kind == FOLD_max || kind == FOLD_min;
     if (x->dt == DT_bool && !order)
@@ -143,8 +143,8 @@ static int fold_shape(Graph *g, const Node *x, uint32_t axes, Dim **dims, Dim **
 
 Node *g_fold(Graph *g, FoldKind kind, Node *x, uint32_t axes, bool keep)
 {
-    ASSERT(kind <= FOLD_min);
-    check_fold(g, kind, x);
+    ASSERT(kind <= FOLD_min && x->rank >= 0 && x->rank <= MAX_RANK);
+    fold_dtype_check(g, kind, x);
     if (axes >> x->rank)
         fail(g->cx, E_INVALID, "%s over axes (mask %#x) that %s does not have", fold_name[kind], axes,
              dims_str(g, x->rank, x->dims));
@@ -182,7 +182,7 @@ Node *g_argfold(Graph *g, FoldKind kind, Node *x, int axis, bool keep, bool last
 Node *g_scan(Graph *g, FoldKind kind, Node *x, int axis, bool exclusive, bool reverse)
 {
     ASSERT(kind <= FOLD_min);
-    check_fold(g, kind, x);
+    fold_dtype_check(g, kind, x);
     if (axis < 0 || axis >= x->rank)
         fail(g->cx, E_INVALID, "running %s along axis %d of %s", fold_name[kind], axis,
              dims_str(g, x->rank, x->dims));
@@ -328,6 +328,7 @@ Node *g_matmul(Graph *g, Node *a, Node *b)
         a = g_unsqueeze(g, a, a->rank - 1);
     }
     Node *product = g2(g, OP_mul, a, b);
+    ASSERT(product->rank >= 1);
     return g_cast(g, g_fold(g, FOLD_sum, product, axis_bit(product->rank - 1), false), dt);
 }
 

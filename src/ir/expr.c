@@ -39,8 +39,8 @@ static _Noreturn void expr_fail(Expr *x, const char *what)
     fail(x->g->cx, E_FORMAT, "formula \"%s\": %s at \"%.20s\"", x->text, what, x->at);
 }
 
-static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool expr_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+static bool expr_digit(char c) { return c >= '0' && c <= '9'; }
 
 static void expr_space(Expr *x)
 {
@@ -69,8 +69,8 @@ static size_t expr_name(Expr *x)
 {
     expr_space(x);
     size_t n = 0;
-    if (is_letter(*x->at))
-        while (is_letter(x->at[n]) || is_digit(x->at[n])) n++;
+    if (expr_letter(*x->at))
+        while (expr_letter(x->at[n]) || expr_digit(x->at[n])) n++;
     return n;
 }
 
@@ -244,14 +244,14 @@ static Value expr_number(Expr *x)
 {
     /* digits [ . digits ] [ e [sign] digits ]: strtod also takes hexadecimal and words, which are none here */
     const char *p = x->at;
-    while (is_digit(*p)) p++;
+    while (expr_digit(*p)) p++;
     if (*p == '.') p++;
-    while (is_digit(*p)) p++;
-    if ((*p == 'e' || *p == 'E') && (is_digit(p[1]) || ((p[1] == '-' || p[1] == '+') && is_digit(p[2])))) {
+    while (expr_digit(*p)) p++;
+    if ((*p == 'e' || *p == 'E') && (expr_digit(p[1]) || ((p[1] == '-' || p[1] == '+') && expr_digit(p[2])))) {
         p += 2;
-        while (is_digit(*p)) p++;
+        while (expr_digit(*p)) p++;
     }
-    if (is_letter(*p)) expr_fail(x, "a number runs into a name");
+    if (expr_letter(*p)) expr_fail(x, "a number runs into a name");
     char word[64];
     size_t n = (size_t)(p - x->at);
     if (n >= sizeof word) expr_fail(x, "a number too long");
@@ -265,7 +265,7 @@ static Value expr_primary(Expr *x)
 {
     size_t n = expr_name(x);
     if (n) return expr_named(x, n);
-    if (is_digit(*x->at) || (*x->at == '.' && is_digit(x->at[1]))) return expr_number(x);
+    if (expr_digit(*x->at) || (*x->at == '.' && expr_digit(x->at[1]))) return expr_number(x);
     if (!expr_take(x, "(")) expr_fail(x, *x->at ? "a value wanted" : "the text ends where a value is wanted");
     Value v = expr_value(x);
     expr_want(x, ")");

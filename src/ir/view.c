@@ -29,6 +29,7 @@ char *dims_str(const Graph *g, int rank, Dim *const *dims)
 
 static void check_rank(Graph *g, int rank)
 {
+    ASSERT(rank >= 0);
     if (rank > MAX_RANK)
         fail(g->cx, E_INVALID, "a tensor of rank %d; at most %d is possible", rank, MAX_RANK);
 }
@@ -115,7 +116,7 @@ static Node *view_fold_ints(Graph *g, Node *x, int rank, Dim *const *dims, const
 {
     bool sizes = x->op == OP_dims;
     if (!sizes && (x->op != OP_const || dtype_is_float(x->dt) || !x->tensor->data)) return NULL;
-    int64_t n = 1, at[MAX_RANK] = { 0 };
+    int64_t n = 1;
     for (int k = 0; k < rank; k++) {
         if (!dim_is_const(dims[k]) || dims[k]->c > VIEW_LIMIT) return NULL;
         n *= dims[k]->c;
@@ -126,7 +127,7 @@ static Node *view_fold_ints(Graph *g, Node *x, int rank, Dim *const *dims, const
     /* one element many times stays a view, so that kernels see the value itself; short lists are shape arithmetic */
     if (total->c == 1 && n > 1 && (rank > 1 || (!sizes && n > SPREAD_LIMIT))) return NULL;
     if (rank > 1 && (sizes || n > total->c)) return NULL;
-    Dim *chosen[VIEW_LIMIT], *to[MAX_RANK];
+    Dim *chosen[VIEW_LIMIT], *to[MAX_RANK] = { 0 };
     Tensor *t = NULL;
     if (!sizes) {
         int64_t shape[MAX_RANK];
@@ -136,9 +137,8 @@ static Node *view_fold_ints(Graph *g, Node *x, int rank, Dim *const *dims, const
     for (int64_t j = 0; j < n; j++) {
         int64_t rest = j;
         for (int k = rank - 1; k >= 0; k--) {
-            at[k] = rest % dims[k]->c;
+            to[k] = dim_const(g, rest % dims[k]->c);
             rest /= dims[k]->c;
-            to[k] = dim_const(g, at[k]);
         }
         bool valid = true;
         for (int k = 0; k < v->npred; k++) {
@@ -249,6 +249,7 @@ Node *g_view(Graph *g, Node *x, int rank, Dim *const *dims, const View *v)
         if (never_below) return splat(g, x->dt, fill, rank, dims);
         for (int k = 0; k < below->nidx; k++) idx[k] = dim_subst(g, below->idx[k], v->nidx, v->idx);
         x = x->in[0];
+        ASSERT(below->nidx == x->rank);
     } else {
         for (int k = 0; k < v->nidx; k++) idx[k] = v->idx[k];
     }
@@ -516,7 +517,7 @@ static Node *gather_as_view(Graph *g, Node *x, Node *index, int axis, int rank, 
     } else {
         return NULL;
     }
-    Dim *idx[MAX_RANK], *linear = dim_const(g, 0);
+    Dim *idx[MAX_RANK] = { 0 }, *linear = dim_const(g, 0);
     for (int k = 0; k < index->rank; k++)
         linear = dim_add(g, dim_mul(g, linear, index->dims[k]), dim_idx(g, axis + k, index->dims[k]));
     for (int k = 0; k < x->rank; k++) {
@@ -549,17 +550,16 @@ Node *g_gather_axis(Graph *g, Node *x, Node *index, int axis)
         fail(g->cx, E_INVALID, "an index of dtype %s; an integer is wanted", dtype_info[index->dt].name);
     int rank = x->rank - 1 + index->rank;
     check_rank(g, rank);
-    Dim *dims[MAX_RANK], *idx[MAX_RANK];
-    for (int k = 0; k < rank; k++)
-        dims[k] = k < axis                 ? x->dims[k]
-                  : k < axis + index->rank ? index->dims[k - axis]
-                                           : x->dims[k + 1 - index->rank];
+    Dim *dims[MAX_RANK] = { 0 }, *idx[MAX_RANK] = { 0 };
+    for (int k = 0; k < axis; k++) dims[k] = x->dims[k];
+    for (int k = 0; k < index->rank; k++) dims[axis + k] = index->dims[k];
+    for (int k = axis + 1; k < x->rank; k++) dims[k - 1 + index->rank] = x->dims[k];
     Node *y = gather_sizes(g, x, index);
     if (!y) y = gather_as_view(g, x, index, axis, rank, dims);
     if (y) return y;
     /* the index tensor takes its place among the result's axes and is the same along the others */
     Node *wrapped = g_wrap_index(g, index, x->dims[axis]);
-    Dim *spread[MAX_RANK];
+    Dim *spread[MAX_RANK] = { 0 };
     for (int k = 0; k < index->rank; k++) spread[k] = dim_idx(g, axis + k, index->dims[k]);
     wrapped = g_view(g, wrapped, rank, dims, &(View){ .nidx = index->rank, .idx = spread });
     for (int k = 0; k < x->rank; k++) {
