@@ -303,32 +303,50 @@ static void reshape_group(Graph *g, const Node *x, int s0, int s1, Dim *const *d
     }
 }
 
-Node *g_reshape(Graph *g, Node *x, int rank, Dim *const *dims)
+/* idx of the view that reshapes x to dims: both shapes are cut where their products meet, and each group of axes has
+ * its own, simpler map. The numbers of elements are equal. */
+static void reshape_map(Graph *g, const Node *x, int rank, Dim *const *dims, Dim **idx)
 {
-    check_rank(g, rank);
-    Dim *from = g_count(g, x), *to = dims_product(g, rank, dims), *idx[MAX_RANK];
-    if (!dim_decide_eq(g, from, to, "reshape keeps the number of elements"))
-        fail(g->cx, E_INVALID, "cannot reshape %s to %s: the numbers of elements differ",
-             dims_str(g, x->rank, x->dims), dims_str(g, rank, dims));
-    View v = { .nidx = x->rank, .idx = idx };
-    if (dim_is(from, 0) || dim_is(to, 0)) {
+    if (dim_is(g_count(g, x), 0) || dim_is(dims_product(g, rank, dims), 0)) {
         for (int k = 0; k < x->rank; k++) idx[k] = dim_const(g, 0);
-        return g_view(g, x, rank, dims, &v);
+        return;
     }
-    /* Cut both shapes where their products meet: each group of axes has its own, simpler map. */
     for (int i = 0, j = 0; i < x->rank || j < rank;) {
         int i0 = i, j0 = j;
         Dim *p = dim_const(g, 1), *q = p;
         do {
             int64_t hp = dim_hint(g, p), hq = dim_hint(g, q);
-            bool more_p = i < x->rank && (j == rank || hp <= hq),
-                 more_q = j < rank && (i == x->rank || hq <= hp);
+            bool more_p = i < x->rank && (j == rank || hp <= hq);
+            bool more_q = j < rank && (i == x->rank || hq <= hp);
             if (more_p) p = dim_mul(g, p, x->dims[i++]);
             if (more_q) q = dim_mul(g, q, dims[j++]);
         } while (p != q && (i < x->rank || j < rank));
         reshape_group(g, x, i0, i, dims, j0, j, idx);
     }
-    return g_view(g, x, rank, dims, &v);
+}
+
+/* Is x itself a reshape of its source? Then a further reshape starts at the source: nested quotients and remainders
+ * need not be simplified away. */
+static bool is_reshape(Graph *g, const Node *x)
+{
+    if (x->op != OP_view || x->view.npred || g_count(g, x) != g_count(g, x->in[0])) return false;
+    Dim *idx[MAX_RANK];
+    reshape_map(g, x->in[0], x->rank, x->dims, idx);
+    for (int k = 0; k < x->view.nidx; k++)
+        if (idx[k] != x->view.idx[k]) return false;
+    return true;
+}
+
+Node *g_reshape(Graph *g, Node *x, int rank, Dim *const *dims)
+{
+    check_rank(g, rank);
+    if (!dim_decide_eq(g, g_count(g, x), dims_product(g, rank, dims), "reshape keeps the number of elements"))
+        fail(g->cx, E_INVALID, "cannot reshape %s to %s: the numbers of elements differ",
+             dims_str(g, x->rank, x->dims), dims_str(g, rank, dims));
+    if (is_reshape(g, x)) x = x->in[0];
+    Dim *idx[MAX_RANK];
+    reshape_map(g, x, rank, dims, idx);
+    return g_view(g, x, rank, dims, &(View){ .nidx = x->rank, .idx = idx });
 }
 
 Node *g_flatten(Graph *g, Node *x, int axis)
@@ -464,8 +482,31 @@ Node *g_scatter(Graph *g, Node *x, Node *updates, int nindex, Node *const *index
                                  .nin = nindex + 2, .in = in, .view = *v, .kind = (uint8_t)how });
 }
 
+static int64_t index_at(const Tensor *t, int64_t j) { return scalar_load(t->dt, tensor_at(t, j)).i; }
+
+/* A known index tensor without negative values, or NULL when that needs work at run time. */
+static Node *wrap_known(Graph *g, Node *index, Dim *n)
+{
+    if (index->op != OP_const || !index->tensor->data) return NULL;
+    int64_t count = tensor_count(index->tensor), lowest = 0;
+    for (int64_t j = 0; j < count; j++) {
+        int64_t e = index_at(index->tensor, j);
+        if (e < lowest) lowest = e;
+    }
+    if (lowest == 0) return g_cast(g, index, DT_i64);
+    if (!dim_is_const(n)) return NULL;
+    Tensor *t = tensor_new(g->arena, g->cx, DT_i64, index->rank, index->tensor->dims);
+    for (int64_t j = 0; j < count; j++) {
+        int64_t e = index_at(index->tensor, j);
+        scalar_store(DT_i64, tensor_at(t, j), (Scalar){ .i = e < 0 ? e + n->c : e });
+    }
+    return g_const(g, t);
+}
+
 Node *g_wrap_index(Graph *g, Node *index, Dim *n)
 {
+    Node *known = wrap_known(g, index, n);
+    if (known) return known;
     index = g_cast(g, index, DT_i64);
     if (index->op == OP_iota) return index;
     Node *zero = g_int(g, DT_i64, 0);
@@ -473,8 +514,6 @@ Node *g_wrap_index(Graph *g, Node *index, Dim *n)
 }
 
 enum { INDEX_LIMIT = 1 << 30 }; /* of constant indices on a symbolic axis: far from overflow */
-
-static int64_t index_at(const Tensor *t, int64_t j) { return scalar_load(t->dt, tensor_at(t, j)).i; }
 
 /* The known index `value` on an axis of size n as a place from its start; checked. */
 static Dim *index_place(Graph *g, const Node *x, int axis, Dim *value)
