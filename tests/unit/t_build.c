@@ -818,7 +818,7 @@ static void symbolic_chains(Bench *b)
         for (int k = 0; k < n; k++) {
             FreeStep *f = &step[k];
             do *f = (FreeStep){ (Free)below(FREE_COUNT), below(rank), below(3), below(2) };
-            while (((f->what == FREE_merge || f->what == FREE_fold_back) && f->axis == rank - 1) || (f->what == FREE_repeat && (rank == 4 || size > 100)));
+            while (((f->what == FREE_merge || f->what == FREE_fold_back) && f->axis == rank - 1) || (f->what == FREE_repeat && (rank == 4 || size > 40)));
             if (f->what == FREE_trim) f->a = dim_is_const(x->dims[f->axis]) && x->dims[f->axis]->c == 0 ? 0 : f->a % 2;
             x = node_free(b, x, f);
             rank = x->rank;
