@@ -330,7 +330,7 @@ static void reshape_map(Graph *g, const Node *x, int rank, Dim *const *dims, Dim
 static bool is_reshape(Graph *g, const Node *x)
 {
     if (x->op != OP_view || x->view.npred || g_count(g, x) != g_count(g, x->in[0])) return false;
-    Dim *idx[MAX_RANK];
+    Dim *idx[MAX_RANK] = { 0 };
     reshape_map(g, x->in[0], x->rank, x->dims, idx);
     for (int k = 0; k < x->view.nidx; k++)
         if (idx[k] != x->view.idx[k]) return false;
