@@ -1,9 +1,12 @@
-/* Kernel texts to functions: finds the compiler, keys the texts, looks them up in memory and on disk, and compiles the rest.
+/* Kernel texts to functions: finds the compiler, keys the texts, looks them up in memory and on disk, and
+ * compiles the rest.
  *
- * The flags name each processor feature (never -march=native, which compilers do not know for new processors) and keep IEEE rules: only errno and
- * trap flags are given up. Texts become one translation unit for each processor, since starting a compiler costs as much as one small kernel.
- * A shared object is loaded from the work folder before it is renamed into the cache, so that no other process can take it away in between; its
- * file name is the unit's key, because the loader takes two files of one name for the same. */
+ * The flags name each processor feature (never -march=native, which compilers do not know for new
+ * processors) and keep IEEE rules: only errno and trap flags are given up. Texts become one translation
+ * unit for each processor, since starting a compiler costs as much as one small kernel. A shared object is
+ * loaded from the work folder before it is renamed into the cache, so that no other process can take it
+ * away in between; its file name is the unit's key, because the loader takes two files of one name for the
+ * same. */
 #include "rt/rt.h"
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -18,14 +21,27 @@
 #endif
 
 #define COMPILE_SECONDS 120
-#define MAX_WORDS 64
+#define MAX_WORDS       64
 
-static const char *const common_flags[] = {"-O2", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv",
-    "-fno-strict-aliasing", "-fPIC", "-shared", "-nostdlib", "-w"};
+static const char *const common_flags[] = { "-O2",
+                                            "-std=gnu11",
+                                            "-fno-math-errno",
+                                            "-fno-trapping-math",
+                                            "-ffp-contract=off",
+                                            "-fwrapv",
+                                            "-fno-strict-aliasing",
+                                            "-fPIC",
+                                            "-shared",
+                                            "-nostdlib",
+                                            "-w" };
 
 /* ---- a hash map of 64-bit keys to numbers; linear probing ---- */
 
-typedef struct KeyMap { uint64_t *key; int *val; size_t n, cap; } KeyMap;        /* val -1: free */
+typedef struct KeyMap {
+    uint64_t *key;
+    int *val;
+    size_t n, cap;
+} KeyMap; /* val -1: free */
 
 static size_t keymap_slot(const KeyMap *m, uint64_t key)
 {
@@ -35,15 +51,12 @@ static size_t keymap_slot(const KeyMap *m, uint64_t key)
     return i;
 }
 
-static int keymap_get(const KeyMap *m, uint64_t key)
-{
-    return m->cap ? m->val[keymap_slot(m, key)] : -1;
-}
+static int keymap_get(const KeyMap *m, uint64_t key) { return m->cap ? m->val[keymap_slot(m, key)] : -1; }
 
 static bool keymap_put(KeyMap *m, uint64_t key, int val)
 {
     if (2 * (m->n + 1) > m->cap) {
-        KeyMap w = {.n = m->n, .cap = m->cap ? 2 * m->cap : 64};
+        KeyMap w = { .n = m->n, .cap = m->cap ? 2 * m->cap : 64 };
         w.key = block_alloc(w.cap * (sizeof *w.key + sizeof *w.val));
         if (!w.key)
             return false;
@@ -67,23 +80,26 @@ static bool keymap_put(KeyMap *m, uint64_t key, int val)
 
 /* ---- the builder ---- */
 
-typedef struct Loaded { uint64_t unit; void *handle; } Loaded;
+typedef struct Loaded {
+    uint64_t unit;
+    void *handle;
+} Loaded;
 
 struct Builder {
-    pthread_mutex_t lock;               /* over everything below but cache, jobs and isa */
+    pthread_mutex_t lock; /* over everything below but cache, jobs and isa */
     Cache cache;
     int jobs;
     char isa[16];
-    char want_cc[CACHE_PATH];           /* Options.cc or "" */
-    bool resolved;                      /* the rest of this block is known */
+    char want_cc[CACHE_PATH]; /* Options.cc or "" */
+    bool resolved; /* the rest of this block is known */
     Status cc_status;
     char cc_why[512], cc_path[CACHE_PATH], cc_text[256], command[2048];
-    char words[CACHE_PATH];             /* storage of a compiler given with arguments */
-    const char *argv[MAX_WORDS];        /* the compiler, its arguments and the flags */
+    char words[CACHE_PATH]; /* storage of a compiler given with arguments */
+    const char *argv[MAX_WORDS]; /* the compiler, its arguments and the flags */
     const char *libs[8];
     int nargv, nlibs;
-    uint64_t identity;                  /* hash of compiler, flags, version and KERNEL_ABI */
-    KeyMap fn_of, loaded_of;            /* key of kernel -> fn, key of unit -> loaded */
+    uint64_t identity; /* hash of compiler, flags, version and KERNEL_ABI */
+    KeyMap fn_of, loaded_of; /* key of kernel -> fn, key of unit -> loaded */
     KernelFn *fn;
     Loaded *loaded;
     int nfn, cap_fn, nloaded, cap_loaded;
@@ -108,19 +124,28 @@ static bool array_room(void **at, int n, int *cap, size_t size)
 /* ---- instruction sets ---- */
 
 #if defined(__x86_64__)
-typedef struct CpuFeature { const char *flag, *isa; int leaf, sub, reg, bit; } CpuFeature;
-/* Flags of a set, where the processor has the feature; those of avx2 count for avx512 also. reg: 0 eax, 1 ebx, 2 ecx, 3 edx. */
+typedef struct CpuFeature {
+    const char *flag, *isa;
+    int leaf, sub, reg, bit;
+} CpuFeature;
+/* Flags of a set, where the processor has the feature; those of avx2 count for avx512 also. reg: 0 eax, 1
+ * ebx, 2 ecx, 3 edx. */
+/* clang-format off */
 static const CpuFeature features[] = {
-    {"-mpopcnt",     "avx2",   1, 0, 2, 23}, {"-mf16c",       "avx2",   1, 0, 2, 29}, {"-mfma",        "avx2",   1, 0, 2, 12},
-    {"-mavx2",       "avx2",   7, 0, 1, 5},  {"-mbmi",        "avx2",   7, 0, 1, 3},  {"-mbmi2",       "avx2",   7, 0, 1, 8},
-    {"-mavx512f",    "avx512", 7, 0, 1, 16}, {"-mavx512bw",   "avx512", 7, 0, 1, 30}, {"-mavx512dq",   "avx512", 7, 0, 1, 17},
-    {"-mavx512vl",   "avx512", 7, 0, 1, 31}, {"-mavx512cd",   "avx512", 7, 0, 1, 28}, {"-mavx512vnni", "avx512", 7, 0, 2, 11},
+    {"-mpopcnt",     "avx2",   1, 0, 2, 23}, {"-mf16c",       "avx2",   1, 0, 2, 29},
+    {"-mfma",        "avx2",   1, 0, 2, 12}, {"-mavx2",       "avx2",   7, 0, 1, 5},
+    {"-mbmi",        "avx2",   7, 0, 1, 3},  {"-mbmi2",       "avx2",   7, 0, 1, 8},
+    {"-mavx512f",    "avx512", 7, 0, 1, 16}, {"-mavx512bw",   "avx512", 7, 0, 1, 30},
+    {"-mavx512dq",   "avx512", 7, 0, 1, 17}, {"-mavx512vl",   "avx512", 7, 0, 1, 31},
+    {"-mavx512cd",   "avx512", 7, 0, 1, 28}, {"-mavx512vnni", "avx512", 7, 0, 2, 11},
 };
+/* clang-format on */
 
 static bool feature_there(const CpuFeature *f)
 {
-    unsigned r[4] = {0};
-    return __get_cpuid_count((unsigned)f->leaf, (unsigned)f->sub, &r[0], &r[1], &r[2], &r[3]) && (r[f->reg] >> f->bit & 1);
+    unsigned r[4] = { 0 };
+    return __get_cpuid_count((unsigned)f->leaf, (unsigned)f->sub, &r[0], &r[1], &r[2], &r[3]) &&
+           (r[f->reg] >> f->bit & 1);
 }
 #endif
 
@@ -132,8 +157,8 @@ static const char *isa_native(void)
     bool f16c = feature_there(&features[1]);
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !f16c)
         return "sse2";
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512dq")
-        || !__builtin_cpu_supports("avx512vl"))
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
         return "avx2";
     return "avx512";
 #elif defined(__aarch64__)
@@ -145,7 +170,11 @@ static const char *isa_native(void)
 
 static int isa_level(const char *isa)
 {
-    return !strcmp(isa, "plain") ? 0 : !strcmp(isa, "sse2") || !strcmp(isa, "neon") ? 1 : !strcmp(isa, "avx2") ? 2 : !strcmp(isa, "avx512") ? 3 : -1;
+    return !strcmp(isa, "plain")                          ? 0
+           : !strcmp(isa, "sse2") || !strcmp(isa, "neon") ? 1
+           : !strcmp(isa, "avx2")                         ? 2
+           : !strcmp(isa, "avx512")                       ? 3
+                                                          : -1;
 }
 
 static Status isa_choose(Builder *b, const char *want, RtError *e)
@@ -177,7 +206,7 @@ static void isa_flags(Builder *b)
             if (isa_level(features[i].isa) <= level && feature_there(&features[i]))
                 argv_add(b, features[i].flag);
     if (level == 3)
-        argv_add(b, "-mprefer-vector-width=512");       /* both compilers take 256 for themselves */
+        argv_add(b, "-mprefer-vector-width=512"); /* both compilers take 256 for themselves */
     argv_add(b, "-mtune=generic");
 #else
     (void)b;
@@ -192,15 +221,25 @@ static bool file_runs(const char *path)
     return !stat(path, &st) && S_ISREG(st.st_mode) && !access(path, X_OK);
 }
 
+/* Absolute path of dir/name, if it can be run. Symbolic links stay: compilers look at the name they have. */
+static bool program_at(const char *dir, int n, const char *name, char path[CACHE_PATH])
+{
+    char here[CACHE_PATH] = "";
+    if ((n ? dir : name)[0] != '/' && !getcwd(here, sizeof here))
+        return false;
+    int len = snprintf(path, CACHE_PATH, "%s%s%.*s%s%s", here, *here ? "/" : "", n, dir, n ? "/" : "", name);
+    return len < CACHE_PATH && file_runs(path);
+}
+
 /* Absolute path of a program given by name or path. */
 static bool program_find(const char *name, char path[CACHE_PATH])
 {
     if (strchr(name, '/'))
-        return file_runs(name) && strlen(name) < CACHE_PATH && (snprintf(path, CACHE_PATH, "%s", name), true);
+        return program_at("", 0, name, path);
     const char *dirs = env_get("PATH");
-    for (const char *s = dirs ? dirs : "/usr/local/bin:/usr/bin:/bin"; *s; ) {
+    for (const char *s = dirs ? dirs : "/usr/local/bin:/usr/bin:/bin"; *s;) {
         size_t n = strcspn(s, ":");
-        if (n && (size_t)snprintf(path, CACHE_PATH, "%.*s/%s", (int)n, s, name) < CACHE_PATH && file_runs(path))
+        if (n && program_at(s, (int)n, name, path))
             return true;
         s += n + (s[n] == ':');
     }
@@ -210,14 +249,16 @@ static bool program_find(const char *name, char path[CACHE_PATH])
 /* Fills argv[0..] with the compiler and, where the option has several words ("ccache gcc"), its arguments. */
 static Status compiler_find(Builder *b, RtError *e)
 {
-    static const char *const names[] = {"cc", "gcc", "clang"};
+    static const char *const names[] = { "cc", "gcc", "clang" };
     if (!b->want_cc[0]) {
         for (size_t i = 0; i < COUNT_OF(names); i++)
             if (program_find(names[i], b->cc_path)) {
                 argv_add(b, b->cc_path);
                 return E_OK;
             }
-        return rt_fail(e, E_COMPILE, "no C compiler: neither cc, gcc nor clang is on PATH (install gcc or clang, or set SN_CC)");
+        return rt_fail(
+            e, E_COMPILE,
+            "no C compiler: neither cc, gcc nor clang is on PATH (install gcc or clang, or set SN_CC)");
     }
     if (program_find(b->want_cc, b->cc_path)) {
         argv_add(b, b->cc_path);
@@ -226,7 +267,10 @@ static Status compiler_find(Builder *b, RtError *e)
     snprintf(b->words, sizeof b->words, "%s", b->want_cc);
     char *rest = NULL, *word = strtok_r(b->words, " \t", &rest);
     if (!word || !program_find(word, b->cc_path))
-        return rt_fail(e, E_COMPILE, "no C compiler: '%.300s' (option cc) is not a program (install gcc or clang, or set SN_CC)", b->want_cc);
+        return rt_fail(
+            e, E_COMPILE,
+            "no C compiler: '%.300s' (option cc) is not a program (install gcc or clang, or set SN_CC)",
+            b->want_cc);
     argv_add(b, b->cc_path);
     while ((word = strtok_r(NULL, " \t", &rest)))
         if (b->nargv < 16)
@@ -236,14 +280,16 @@ static Status compiler_find(Builder *b, RtError *e)
     return E_OK;
 }
 
-/* First line of `cc --version`: from the cache, where it is kept for this file of this size and time, else by asking. */
+/* First line of `cc --version`: from the cache, where it is kept for this file of this size and time, else
+ * by asking. */
 static Status compiler_version(Builder *b, uint64_t file_hash, RtError *e)
 {
     char path[CACHE_PATH], why[128];
     snprintf(path, sizeof path, "%s/cc-%016" PRIx64, b->cache.dir, file_hash);
     File f;
     if (b->cache.on && !file_map(path, &f, why, sizeof why)) {
-        bool ok = f.size > 1 && f.size < sizeof b->cc_text && f.data[f.size - 1] == '\n' && !memchr(f.data, 0, f.size);
+        bool ok = f.size > 1 && f.size < sizeof b->cc_text && f.data[f.size - 1] == '\n' &&
+                  !memchr(f.data, 0, f.size);
         if (ok)
             snprintf(b->cc_text, sizeof b->cc_text, "%.*s", (int)f.size - 1, (const char *)f.data);
         file_unmap(&f);
@@ -295,7 +341,7 @@ static Status compiler_resolve(Builder *b, RtError *e)
     uint64_t h = hash_bytes(b->cc_path, strlen(b->cc_path), 0);
     for (int i = 1; i < b->nargv; i++)
         h = hash_bytes(b->argv[i], strlen(b->argv[i]) + 1, h);
-    int64_t facts[] = {st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+    int64_t facts[] = { st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec };
     h = hash_bytes(facts, sizeof facts, h);
     if ((s = compiler_version(b, h, e)))
         return s;
@@ -304,9 +350,10 @@ static Status compiler_resolve(Builder *b, RtError *e)
     isa_flags(b);
     b->libs[b->nlibs++] = "-lm";
     if (!strstr(b->cc_text, "clang"))
-        b->libs[b->nlibs++] = "-lgcc";  /* 128-bit division, half precision without hardware; clang may come without it */
+        b->libs[b->nlibs++] =
+            "-lgcc"; /* 128-bit division, half precision without hardware; clang may come without it */
     b->libs[b->nlibs++] = "-lc";
-    static const char *const names[] = {"-o", "kernel.so", "kernel.c"};
+    static const char *const names[] = { "-o", "kernel.so", "kernel.c" };
     command_add(b, b->argv, b->nargv);
     command_add(b, names, 3);
     command_add(b, b->libs, b->nlibs);
@@ -343,23 +390,26 @@ static int unit_load(Builder *b, uint64_t unit, const char *path, char *why, siz
         snprintf(why, nwhy, "%s", s ? s : "unknown reason");
         return -1;
     }
-    if (!array_room((void **)&b->loaded, b->nloaded, &b->cap_loaded, sizeof *b->loaded) || !keymap_put(&b->loaded_of, unit, b->nloaded)) {
+    if (!array_room((void **)&b->loaded, b->nloaded, &b->cap_loaded, sizeof *b->loaded) ||
+        !keymap_put(&b->loaded_of, unit, b->nloaded)) {
         dlclose(h);
         snprintf(why, nwhy, "no memory");
         return -1;
     }
-    b->loaded[b->nloaded] = (Loaded){unit, h};
+    b->loaded[b->nloaded] = (Loaded){ unit, h };
     return b->nloaded++;
 }
 
-/* Remembers the function of a kernel in a loaded unit; NULL when it has none of that name or memory is short. */
+/* Remembers the function of a kernel in a loaded unit; NULL when it has none of that name or memory is
+ * short. */
 static KernelFn kernel_bind(Builder *b, int unit, uint64_t key, const char *name)
 {
     int at = keymap_get(&b->fn_of, key);
     if (at >= 0)
         return b->fn[at];
     KernelFn fn = (KernelFn)(uintptr_t)dlsym(b->loaded[unit].handle, name);
-    if (!fn || !array_room((void **)&b->fn, b->nfn, &b->cap_fn, sizeof *b->fn) || !keymap_put(&b->fn_of, key, b->nfn))
+    if (!fn || !array_room((void **)&b->fn, b->nfn, &b->cap_fn, sizeof *b->fn) ||
+        !keymap_put(&b->fn_of, key, b->nfn))
         return NULL;
     return b->fn[b->nfn++] = fn;
 }
@@ -381,8 +431,18 @@ static KernelFn kernel_on_disk(Builder *b, uint64_t key, const char *name)
 
 /* ---- compiling ---- */
 
-typedef struct Item { int text, unit; uint64_t key; double cost; } Item;        /* a kernel to be compiled */
-typedef struct Unit { uint64_t key; double cost; int items; char src[CACHE_PATH], so[CACHE_PATH]; const char *argv[MAX_WORDS + 16]; } Unit;
+typedef struct Item {
+    int text, unit;
+    uint64_t key;
+    double cost;
+} Item; /* a kernel to be compiled */
+typedef struct Unit {
+    uint64_t key;
+    double cost;
+    int items;
+    char src[CACHE_PATH], so[CACHE_PATH];
+    const char *argv[MAX_WORDS + 16];
+} Unit;
 
 static int item_dearer(const void *pa, const void *pb)
 {
@@ -396,7 +456,8 @@ static int item_order(const void *pa, const void *pb)
     return a->unit != b->unit ? a->unit - b->unit : a->text - b->text;
 }
 
-/* The dearest first, each to the unit with the least to do; then in the order of units. Sets the units' keys. */
+/* The dearest first, each to the unit with the least to do; then in the order of units. Sets the units'
+ * keys. */
 static void units_balance(Unit *u, int nu, Item *item, int n)
 {
     qsort(item, (size_t)n, sizeof *item, item_dearer);
@@ -433,7 +494,8 @@ static bool unit_write(const char *path, const char *prelude, const KernelText *
 
 static bool no_space(const char *out)
 {
-    return strstr(out, "No space left") || strstr(out, "quota exceeded") || strstr(out, "Read-only file system");
+    return strstr(out, "No space left") || strstr(out, "quota exceeded") ||
+           strstr(out, "Read-only file system");
 }
 
 /* The first line of the compiler's output that tells of an error. */
@@ -451,15 +513,16 @@ static Status compile_failed(const Builder *b, const Proc *p, RtError *e)
 }
 
 /* One attempt in one work folder. *full: it failed for want of room there. */
-static Status units_compile(Builder *b, const char *work, const char *prelude, const KernelText *k, Unit *u, Proc *p, int nu, Item *item,
-    int jobs, volatile int *cancel, bool *full, RtError *e)
+static Status units_compile(Builder *b, const char *work, const char *prelude, const KernelText *k, Unit *u,
+                            Proc *p, int nu, Item *item, int jobs, volatile int *cancel, bool *full,
+                            RtError *e)
 {
     *full = false;
     for (int i = 0, at = 0; i < nu; at += u[i++].items) {
         int n = 0;
-        if ((size_t)snprintf(u[i].src, CACHE_PATH, "%s/%016" PRIx64 ".c", work, u[i].key) >= CACHE_PATH
-            || (size_t)snprintf(u[i].so, CACHE_PATH, "%s/%016" PRIx64 ".so", work, u[i].key) >= CACHE_PATH
-            || !unit_write(u[i].src, prelude, k, item + at, u[i].items)) {
+        if ((size_t)snprintf(u[i].src, CACHE_PATH, "%s/%016" PRIx64 ".c", work, u[i].key) >= CACHE_PATH ||
+            (size_t)snprintf(u[i].so, CACHE_PATH, "%s/%016" PRIx64 ".so", work, u[i].key) >= CACHE_PATH ||
+            !unit_write(u[i].src, prelude, k, item + at, u[i].items)) {
             *full = true;
             return rt_fail(e, E_IO, "cannot write kernel source to %.900s", u[i].src);
         }
@@ -483,7 +546,8 @@ static Status units_compile(Builder *b, const char *work, const char *prelude, c
 }
 
 /* Loads what was compiled, then puts it into the cache. */
-static Status units_take(Builder *b, const char *work, const KernelText *k, const Unit *u, int nu, const Item *item, bool keep, RtError *e)
+static Status units_take(Builder *b, const char *work, const KernelText *k, const Unit *u, int nu,
+                         const Item *item, bool keep, RtError *e)
 {
     char why[512];
     Status st = E_OK;
@@ -494,7 +558,8 @@ static Status units_take(Builder *b, const char *work, const KernelText *k, cons
             st = rt_fail(e, E_COMPILE, "a compiled kernel cannot be loaded: %s", why);
         for (int j = 0; j < u[i].items && !st; j++)
             if (!kernel_bind(b, unit, item[at + j].key, k[item[at + j].text].name))
-                st = rt_fail(e, E_COMPILE, "kernel text '%s' defines no function of that name", k[item[at + j].text].name);
+                st = rt_fail(e, E_COMPILE, "kernel text '%s' defines no function of that name",
+                             k[item[at + j].text].name);
     }
     pthread_mutex_unlock(&b->lock);
     for (int i = 0, at = 0; i < nu && !st && keep; at += u[i++].items) {
@@ -505,8 +570,8 @@ static Status units_take(Builder *b, const char *work, const KernelText *k, cons
     return st;
 }
 
-static Status build_missing(Builder *b, const char *prelude, const KernelText *k, Item *item, int n, BuildStats *stats, volatile int *cancel,
-    RtError *e)
+static Status build_missing(Builder *b, const char *prelude, const KernelText *k, Item *item, int n,
+                            BuildStats *stats, volatile int *cancel, RtError *e)
 {
     int nu = n < b->jobs ? n : b->jobs;
     char work[CACHE_PATH], why[256];
@@ -592,22 +657,22 @@ const char *builder_compiler(Builder *b, RtError *e)
     return st ? NULL : b->cc_text;
 }
 
-const char *builder_command(Builder *b)
-{
-    return builder_compiler(b, NULL) ? b->command : "cc";
-}
+const char *builder_command(Builder *b) { return builder_compiler(b, NULL) ? b->command : "cc"; }
 
 /* The key of a kernel: all that its machine code depends on. */
 static uint64_t kernel_key(const KernelText *k, uint64_t prelude)
 {
-    uint64_t h[3] = {prelude, k->key ? k->key : hash_bytes(k->text, strlen(k->text), 0), hash_bytes(k->name, strlen(k->name), 0)};
+    uint64_t h[3] = { prelude, k->key ? k->key : hash_bytes(k->text, strlen(k->text), 0),
+                      hash_bytes(k->name, strlen(k->name), 0) };
     return hash_bytes(h, sizeof h, 0);
 }
 
-/* Numbers the distinct kernels: first[j] is the text of the j-th, which[i] the number of text i. Returns their count, or -1 with an error. */
-static int kernels_unique(int n, const KernelText *k, uint64_t prelude, uint64_t *key, int *first, int *which, RtError *e)
+/* Numbers the distinct kernels: first[j] is the text of the j-th, which[i] the number of text i. Returns
+ * their count, or -1 with an error. */
+static int kernels_unique(int n, const KernelText *k, uint64_t prelude, uint64_t *key, int *first, int *which,
+                          RtError *e)
 {
-    KeyMap seen = {0}, names = {0};
+    KeyMap seen = { 0 }, names = { 0 };
     int m = 0;
     for (int i = 0; i < n; i++) {
         uint64_t h = kernel_key(&k[i], prelude);
@@ -634,9 +699,10 @@ static int kernels_unique(int n, const KernelText *k, uint64_t prelude, uint64_t
     return m;
 }
 
-Status builder_build(Builder *b, const char *prelude, int n, const KernelText *k, KernelFn *out, BuildStats *stats, volatile int *cancel, RtError *e)
+Status builder_build(Builder *b, const char *prelude, int n, const KernelText *k, KernelFn *out,
+                     BuildStats *stats, volatile int *cancel, RtError *e)
 {
-    BuildStats own = {.asked = n};
+    BuildStats own = { .asked = n };
     double start = time_now();
     Status st = E_OK;
     size_t room = (size_t)(n > 0 ? n : 1);
@@ -650,13 +716,14 @@ Status builder_build(Builder *b, const char *prelude, int n, const KernelText *k
         st = rt_fail(e, E_NOMEM, "no memory to build %d kernels", n);
         goto done;
     }
-    if (cancel && *cancel) {
+    if (proc_cancelled(cancel)) {
         st = rt_fail(e, E_CANCELLED, "cancelled before kernels were built");
         goto done;
     }
     pthread_mutex_lock(&b->lock);
     st = compiler_need(b, e);
-    if (!st && (m = kernels_unique(n, k, hash_bytes(prelude, strlen(prelude), b->identity), key, first, which, e)) < 0)
+    if (!st && (m = kernels_unique(n, k, hash_bytes(prelude, strlen(prelude), b->identity), key, first, which,
+                                   e)) < 0)
         st = e ? e->code : E_INVALID;
     for (int j = 0; j < m && !st; j++) {
         const KernelText *t = &k[first[j]];
@@ -666,7 +733,9 @@ Status builder_build(Builder *b, const char *prelude, int n, const KernelText *k
         else if (kernel_on_disk(b, key[j], t->name))
             own.from_disk++;
         else
-            item[missing++] = (Item){.text = first[j], .key = key[j], .cost = t->cost > 0 ? t->cost : (double)strlen(t->text)};
+            item[missing++] = (Item){ .text = first[j],
+                                      .key = key[j],
+                                      .cost = t->cost > 0 ? t->cost : (double)strlen(t->text) };
     }
     pthread_mutex_unlock(&b->lock);
     if (st)

@@ -1,13 +1,15 @@
 /* The folder of compiled kernels (its files: rt.h).
  *
- * No locks: files appear by rename, so a reader sees the old one, the new one or none, and "none" only costs a compilation. A crash of the machine
- * may leave a file of the right length without its content; the trailer's hash tells. Removal takes the units that were used longest ago: loading
- * a unit renews its time, at most once an hour to spare the disk. */
+ * No locks: files appear by rename, so a reader sees the old one, the new one or none, and "none" only
+ * costs a compilation. A crash of the machine may leave a file of the right length without its content; the
+ * trailer's hash tells. Removal takes the units that were used longest ago: loading a unit renews its time,
+ * at most once an hour to spare the disk. */
 #include "rt/rt.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +19,10 @@
 #include <unistd.h>
 
 #define STALE_SECONDS 3600
-#define TRAILER_MAGIC 0x3130304f534e53ull        /* "SNSO001" */
-typedef struct Trailer { uint64_t magic, size, hash; } Trailer;     /* the last bytes of a unit; the loader ignores them */
+#define TRAILER_MAGIC 0x3130304f534e53ull /* "SNSO001" */
+typedef struct Trailer {
+    uint64_t magic, size, hash;
+} Trailer; /* the last bytes of a unit; the loader ignores them */
 
 static bool folder_make(const char *path)
 {
@@ -61,6 +65,11 @@ void cache_open(Cache *c, const Options *opt)
     else if ((home = env_get("HOME")) && home[0] == '/')
         n = snprintf(c->dir, sizeof c->dir, "%s/.cache/sinter", home);
     c->on = n > 0 && (size_t)n < sizeof c->dir && c->limit > 0 && folder_make(c->dir) && folder_safe(c->dir);
+    char real[PATH_MAX]; /* the program may change its current folder later */
+    if (c->on && (!realpath(c->dir, real) || strlen(real) >= sizeof c->dir))
+        c->on = false;
+    if (c->on)
+        memcpy(c->dir, real, strlen(real) + 1);
 }
 
 static void unit_path(const Cache *c, uint64_t unit, char path[CACHE_PATH])
@@ -92,7 +101,8 @@ static bool unit_whole(const char *path)
     bool ok = f.size > sizeof t;
     if (ok) {
         memcpy(&t, f.data + f.size - sizeof t, sizeof t);
-        ok = t.magic == TRAILER_MAGIC && t.size == f.size - sizeof t && t.hash == hash_bytes(f.data, f.size - sizeof t, 0);
+        ok = t.magic == TRAILER_MAGIC && t.size == f.size - sizeof t &&
+             t.hash == hash_bytes(f.data, f.size - sizeof t, 0);
     }
     file_unmap(&f);
     return ok;
@@ -119,7 +129,7 @@ static bool trailer_add(const char *so)
     char why[128];
     if (file_map(so, &f, why, sizeof why))
         return false;
-    Trailer t = {TRAILER_MAGIC, f.size, hash_bytes(f.data, f.size, 0)};
+    Trailer t = { TRAILER_MAGIC, f.size, hash_bytes(f.data, f.size, 0) };
     file_unmap(&f);
     int fd = open(so, O_WRONLY | O_APPEND | O_CLOEXEC);
     if (fd < 0)
@@ -163,10 +173,11 @@ bool work_make(const Cache *c, bool apart, char path[CACHE_PATH], char *why, siz
             if (errno != EEXIST)
                 break;
         }
-    const char *places[] = {env_get("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm"};
+    const char *places[] = { env_get("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm" };
     int err = ENOENT;
     for (size_t i = 0; i < COUNT_OF(places); i++) {
-        if (!places[i] || !*places[i] || (size_t)snprintf(path, CACHE_PATH, "%s/sinter-XXXXXX", places[i]) >= CACHE_PATH)
+        if (!places[i] || !*places[i] ||
+            (size_t)snprintf(path, CACHE_PATH, "%s/sinter-XXXXXX", places[i]) >= CACHE_PATH)
             continue;
         if (mkdtemp(path))
             return true;
@@ -180,7 +191,7 @@ void work_remove(const char *path)
 {
     DIR *d = opendir(path);
     if (d) {
-        for (struct dirent *f; (f = readdir(d)); )
+        for (struct dirent *f; (f = readdir(d));)
             if (strcmp(f->d_name, ".") && strcmp(f->d_name, ".."))
                 unlinkat(dirfd(d), f->d_name, 0);
         closedir(d);
@@ -190,8 +201,15 @@ void work_remove(const char *path)
 
 /* ---- size limit ---- */
 
-typedef struct UnitFile { uint64_t unit; int64_t size, time, nsec; } UnitFile;
-typedef struct UnitFiles { UnitFile *at; size_t n, cap; int64_t total; } UnitFiles;
+typedef struct UnitFile {
+    uint64_t unit;
+    int64_t size, time, nsec;
+} UnitFile;
+typedef struct UnitFiles {
+    UnitFile *at;
+    size_t n, cap;
+    int64_t total;
+} UnitFiles;
 
 static bool unitfiles_add(UnitFiles *v, UnitFile f)
 {
@@ -221,32 +239,33 @@ static int unitfile_older(const void *pa, const void *pb)
     return a->unit < b->unit ? -1 : a->unit > b->unit;
 }
 
-/* A work folder whose process is gone. Process numbers may come from another machine or container, so age counts as well. */
+/* A work folder whose process is gone. Process numbers may come from another machine or container, so age
+ * counts as well. */
 static bool work_stale(const char *name, const struct stat *st)
 {
     char *end;
     long pid = strtol(name + 4, &end, 10);
-    return end != name + 4 && *end == '-' && pid > 0 && st->st_mtime < time(NULL) - STALE_SECONDS
-        && kill((pid_t)pid, 0) && errno == ESRCH;
+    return end != name + 4 && *end == '-' && pid > 0 && st->st_mtime < time(NULL) - STALE_SECONDS &&
+           kill((pid_t)pid, 0) && errno == ESRCH;
 }
 
 static void links_prune(DIR *d)
 {
     struct stat st;
     rewinddir(d);
-    for (struct dirent *f; (f = readdir(d)); )
+    for (struct dirent *f; (f = readdir(d));)
         if (!strncmp(f->d_name, "k-", 2) && fstatat(dirfd(d), f->d_name, &st, 0) && errno == ENOENT)
             unlinkat(dirfd(d), f->d_name, 0);
 }
 
 void cache_trim(const Cache *c)
 {
-    UnitFiles v = {0};
+    UnitFiles v = { 0 };
     char path[CACHE_PATH];
     DIR *d = c->on ? opendir(c->dir) : NULL;
     if (!d)
         return;
-    for (struct dirent *f; (f = readdir(d)); ) {
+    for (struct dirent *f; (f = readdir(d));) {
         struct stat st;
         char *end;
         const char *name = f->d_name;
@@ -256,14 +275,14 @@ void cache_trim(const Cache *c)
             continue;
         if (fstatat(dirfd(d), name, &st, AT_SYMLINK_NOFOLLOW))
             continue;
-        if (!work && S_ISREG(st.st_mode)
-            && !unitfiles_add(&v, (UnitFile){unit, st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec}))
+        if (!work && S_ISREG(st.st_mode) &&
+            !unitfiles_add(&v, (UnitFile){ unit, st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec }))
             goto done;
-        if (work && S_ISDIR(st.st_mode) && work_stale(name, &st)
-            && (size_t)snprintf(path, sizeof path, "%s/%s", c->dir, name) < sizeof path)
+        if (work && S_ISDIR(st.st_mode) && work_stale(name, &st) &&
+            (size_t)snprintf(path, sizeof path, "%s/%s", c->dir, name) < sizeof path)
             work_remove(path);
     }
-    if (v.total > c->limit) {
+    if (v.n && v.total > c->limit) {
         qsort(v.at, v.n, sizeof *v.at, unitfile_older);
         for (size_t i = 0; i < v.n && v.total > c->limit; i++) {
             unit_path(c, v.at[i].unit, path);

@@ -1,7 +1,8 @@
 /* Hardware counters: traffic between the last-level cache and memory, and the process's peak memory.
  *
- * perf_event_open counts one thread for each descriptor, so one read and one write counter is opened for each thread that the process has. Counters
- * that the kernel had to share with others were on for a part of the time only and are scaled by it. */
+ * perf_event_open counts one thread for each descriptor, so one read and one write counter is opened for
+ * each thread that the process has. Counters that the kernel had to share with others were on for a part of
+ * the time only and are scaled by it. */
 #include "rt/rt.h"
 #include <dirent.h>
 #include <errno.h>
@@ -13,8 +14,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define MAX_COUNTED 256                 /* threads */
-#define LL_MISS(op) (PERF_COUNT_HW_CACHE_LL | (uint64_t)(op) << 8 | (uint64_t)PERF_COUNT_HW_CACHE_RESULT_MISS << 16)
+#define MAX_COUNTED 256 /* threads */
+#define LL_MISS(op)                                                                                          \
+    (PERF_COUNT_HW_CACHE_LL | (uint64_t)(op) << 8 | (uint64_t)PERF_COUNT_HW_CACHE_RESULT_MISS << 16)
 
 static int counter_open(pid_t thread, uint64_t config)
 {
@@ -24,7 +26,7 @@ static int counter_open(pid_t thread, uint64_t config)
     a.type = PERF_TYPE_HW_CACHE;
     a.config = config;
     a.disabled = 1;
-    a.inherit = 1;                      /* threads that are made meanwhile */
+    a.inherit = 1; /* threads that are made meanwhile */
     a.exclude_kernel = 1;
     a.exclude_hv = 1;
     a.read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
@@ -34,7 +36,7 @@ static int counter_open(pid_t thread, uint64_t config)
 /* The scaled count, or -1. */
 static double counter_read(int fd)
 {
-    uint64_t v[3];                      /* count, time enabled, time running */
+    uint64_t v[3]; /* count, time enabled, time running */
     if (read(fd, v, sizeof v) != (ssize_t)sizeof v)
         return -1;
     return v[2] ? (double)v[0] * ((double)v[1] / (double)v[2]) : v[1] ? -1 : 0;
@@ -43,7 +45,8 @@ static double counter_read(int fd)
 /* Opens both counters of each thread; returns the number of descriptors, or -1 with a reason. */
 static int counters_open(int *fd, char *why, size_t nwhy)
 {
-    static const uint64_t config[] = {LL_MISS(PERF_COUNT_HW_CACHE_OP_READ), LL_MISS(PERF_COUNT_HW_CACHE_OP_WRITE)};
+    static const uint64_t config[] = { LL_MISS(PERF_COUNT_HW_CACHE_OP_READ),
+                                       LL_MISS(PERF_COUNT_HW_CACHE_OP_WRITE) };
     int n = 0;
     bool ok = true;
     DIR *d = opendir("/proc/self/task");
@@ -51,7 +54,7 @@ static int counters_open(int *fd, char *why, size_t nwhy)
         snprintf(why, nwhy, "/proc is not there");
         return -1;
     }
-    for (struct dirent *f; ok && (f = readdir(d)); ) {
+    for (struct dirent *f; ok && (f = readdir(d));) {
         if (f->d_name[0] == '.')
             continue;
         for (int k = 0; k < 2 && ok; k++) {
@@ -63,9 +66,11 @@ static int counters_open(int *fd, char *why, size_t nwhy)
             fd[n] = counter_open((pid_t)atoi(f->d_name), config[k]);
             if (fd[n] >= 0) {
                 n++;
-            } else if (errno != ESRCH) {                /* ESRCH: the thread has just ended */
-                snprintf(why, nwhy, "no counter of last-level cache %s misses: %s%s", k ? "write" : "read", strerror(errno),
-                         errno == EACCES || errno == EPERM ? " (see /proc/sys/kernel/perf_event_paranoid)" : "");
+            } else if (errno != ESRCH) { /* ESRCH: the thread has just ended */
+                snprintf(why, nwhy, "no counter of last-level cache %s misses: %s%s", k ? "write" : "read",
+                         strerror(errno),
+                         errno == EACCES || errno == EPERM ? " (see /proc/sys/kernel/perf_event_paranoid)"
+                                                           : "");
                 ok = false;
             }
         }

@@ -1,7 +1,8 @@
 /* The CPU as a device: memory, kernels through the builder, launch lists through the pool.
  *
- * A lane is what a list needs besides its buffers: scratch and error words for each slot. A list that owns the pool uses all slots of its lane; one
- * that runs beside it, on its caller's thread, uses slot 0 of another lane. Lanes are kept, so that a warm run allocates nothing. */
+ * A lane is what a list needs besides its buffers: scratch and error words for each slot. A list that owns
+ * the pool uses all slots of its lane; one that runs beside it, on its caller's thread, uses slot 0 of
+ * another lane. Lanes are kept, so that a warm run allocates nothing. */
 #include "rt/rt.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -11,24 +12,29 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define ALIGN 64
+#define ALIGN     64
 #define HUGE_PAGE ((size_t)2 << 20)
-#define BIG_BLOCK HUGE_PAGE             /* from this size on a block is mapped on its own, on huge pages */
+#define BIG_BLOCK HUGE_PAGE /* from this size on a block is mapped on its own, on huge pages */
 
 typedef struct Slot {
-    void *scratch; size_t room;
-    int64_t err[4];                     /* the kernel writes here */
-    int64_t bad[4], bad_lo;             /* the error of the lowest part so far; bad[0] 0: none */
-    char pad[ALIGN];                    /* two threads' slots share no cache line */
+    void *scratch;
+    size_t room;
+    int64_t err[4]; /* the kernel writes here */
+    int64_t bad[4], bad_lo; /* the error of the lowest part so far; bad[0] 0: none */
+    char pad[ALIGN]; /* two threads' slots share no cache line */
 } Slot;
 
-typedef struct Lane { struct Lane *next; int slots; Slot slot[]; } Lane;
+typedef struct Lane {
+    struct Lane *next;
+    int slots;
+    Slot slot[];
+} Lane;
 
 struct Device {
     Builder *builder;
     Pool *pool;
     int threads;
-    pthread_mutex_t lock;               /* over lanes and about */
+    pthread_mutex_t lock; /* over lanes and about */
     Lane *free_lanes;
     char about[512];
 };
@@ -104,8 +110,8 @@ static const char *cpu_describe(Device *d)
     pthread_mutex_lock(&d->lock);
     if (!d->about[0]) {
         processor_name(name, sizeof name);
-        snprintf(d->about, sizeof d->about, "%s, %d thread%s, %s, %s", name, d->threads, d->threads == 1 ? "" : "s", builder_isa(d->builder),
-                 cc ? cc : "no C compiler");
+        snprintf(d->about, sizeof d->about, "%s, %d thread%s, %s, %s", name, d->threads,
+                 d->threads == 1 ? "" : "s", builder_isa(d->builder), cc ? cc : "no C compiler");
     }
     pthread_mutex_unlock(&d->lock);
     return d->about;
@@ -113,12 +119,16 @@ static const char *cpu_describe(Device *d)
 
 /* ---- memory ---- */
 
-typedef struct BlockHead { void *base; size_t mapped; char pad[ALIGN - sizeof(void *) - sizeof(size_t)]; } BlockHead;   /* before each block; mapped 0: from block_alloc */
+typedef struct BlockHead {
+    void *base;
+    size_t mapped;
+    char pad[ALIGN - sizeof(void *) - sizeof(size_t)];
+} BlockHead; /* before each block; mapped 0: from block_alloc */
 
 static Status cpu_alloc(Device *d, size_t n, void **out, RtError *e)
 {
     (void)d;
-    BlockHead h = {0};
+    BlockHead h = { 0 };
     *out = NULL;
     int64_t total = memory_total();
     if (total > 0 && n > (size_t)total)
@@ -129,8 +139,9 @@ static Status cpu_alloc(Device *d, size_t n, void **out, RtError *e)
         *out = (char *)h.base + sizeof h;
     } else {
         size_t body = (n + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
-        h.mapped = body + 2 * HUGE_PAGE;                /* room to align, and for the head before the block; untouched pages cost nothing */
-        h.base = mmap(NULL, h.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        h.mapped = body + 2 * HUGE_PAGE; /* to align, and for the head; untouched pages cost nothing */
+        h.base =
+            mmap(NULL, h.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (h.base == MAP_FAILED)
             return rt_fail(e, E_NOMEM, "no memory for %zu bytes: %s", n, strerror(errno));
         *out = (void *)(((uintptr_t)h.base + sizeof h + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
@@ -163,8 +174,8 @@ static Status cpu_copy(Device *d, void *dst, const void *src, size_t n, RtError 
 
 /* ---- build ---- */
 
-static Status cpu_build(Device *d, const char *prelude, int n, const KernelText *k, const Kernel **out, BuildStats *stats, volatile int *cancel,
-    RtError *e)
+static Status cpu_build(Device *d, const char *prelude, int n, const KernelText *k, const Kernel **out,
+                        BuildStats *stats, volatile int *cancel, RtError *e)
 {
     KernelFn *fn = block_alloc((size_t)(n > 0 ? n : 1) * sizeof *fn);
     if (!fn)
@@ -218,7 +229,11 @@ static bool lane_room(Lane *l, int slots, size_t scratch)
     return true;
 }
 
-typedef struct LaunchRun { const Launch *launch; KernelFn fn; Lane *lane; } LaunchRun;
+typedef struct LaunchRun {
+    const Launch *launch;
+    KernelFn fn;
+    Lane *lane;
+} LaunchRun;
 
 /* Keeps the error of the lowest part, so that the report does not depend on which thread was first. */
 static void launch_part(void *arg, int64_t lo, int64_t hi, int slot)
@@ -245,7 +260,8 @@ static Status launch_check(const Launch *launch, Lane *lane, int slots, RtError 
             low = &lane->slot[i];
     if (!low)
         return E_OK;
-    st = rt_fail(e, E_INVALID, "index %" PRId64 " is outside an axis of size %" PRId64, low->bad[2], low->bad[3]);
+    st = rt_fail(e, E_INVALID, "index %" PRId64 " is outside an axis of size %" PRId64, low->bad[2],
+                 low->bad[3]);
     if (e) {
         e->launch = launch->id;
         e->site = low->bad[1];
@@ -259,7 +275,7 @@ static Status launch_check(const Launch *launch, Lane *lane, int slots, RtError 
 
 static Status launch_host(const Launch *launch, RtError *e)
 {
-    RtError own = {.launch = launch->id};
+    RtError own = { .launch = launch->id };
     launch->host(launch->host_arg, &own);
     if (own.code && e)
         *e = own;
@@ -296,7 +312,7 @@ static Status cpu_run(Device *d, int n, const Launch *list, int threads, double 
         if (l->host) {
             st = launch_host(l, e);
         } else if (l->total > 0) {
-            LaunchRun r = {l, kernel_fn(l->kernel), lane};
+            LaunchRun r = { l, kernel_fn(l->kernel), lane };
             if (owner && l->grain < l->total)
                 pool_run(d->pool, threads, l->total, l->grain, launch_part, &r);
             else

@@ -1,14 +1,17 @@
 /* Threads for the CPU device: one owner at a time, chunks from an atomic counter.
  *
- * A region is opened and closed through one word, the door: | number:16 | open:1 | waiting:1 | inside:14 |. A worker that sees an open door of a new
- * number goes inside by adding 1, takes chunks until none is left, and leaves by subtracting 1. The caller takes chunks too, then shuts the door, and
- * waits only for those inside: they hold a chunk that was taken, while a worker that is asleep or delayed outside is never waited for. What describes
- * the region is written while nobody is inside, so it needs no atomics.
+ * A region is opened and closed through one word, the door: | number:16 | open:1 | waiting:1 | inside:14 |.
+ * A worker that sees an open door of a new number goes inside by adding 1, takes chunks until none is left,
+ * and leaves by subtracting 1. The caller takes chunks too, then shuts the door, and waits only for those
+ * inside: they hold a chunk that was taken, while a worker that is asleep or delayed outside is never
+ * waited for. What describes the region is written while nobody is inside, so it needs no atomics.
  *
- * Outside a region workers watch the door for a short while (longer while a list of launches runs), then sleep on the bell. The caller rings it only
- * when somebody sleeps: the worker counts itself as a sleeper before its last look at the door, the caller opens the door before it counts sleepers.
+ * Outside a region workers watch the door for a short while (longer while a list of launches runs), then
+ * sleep on the bell. The caller rings it only when somebody sleeps: the worker counts itself as a sleeper
+ * before its last look at the door, the caller opens the door before it counts sleepers.
  *
- * After fork() the workers do not exist in the child: the first pool_enter there notices by the process number and begins anew. */
+ * After fork() the workers do not exist in the child: the first pool_enter there notices by the process
+ * number and begins anew. (A list that was under way in the thread that forked goes on without workers.) */
 #include "rt/rt.h"
 #include <limits.h>
 #include <linux/futex.h>
@@ -21,32 +24,36 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define DOOR_OPEN     0x8000u
-#define DOOR_WAITING  0x4000u
-#define DOOR_INSIDE   0x3FFFu
-#define DOOR_NUMBER   16                /* shift */
-#define MAX_THREADS   1024
-#define CHUNKS_EACH   8                 /* parts for each thread: few enough to be cheap, enough to level out a thread that loses its processor */
-#define SPIN_LIST     200e-6            /* seconds that an idle worker watches the door while a list runs ... */
-#define SPIN_IDLE     50e-6             /* ... and when none runs: the next list of a small model often follows at once */
-#define LINE          64
+#define DOOR_OPEN    0x8000u
+#define DOOR_WAITING 0x4000u
+#define DOOR_INSIDE  0x3FFFu
+#define DOOR_NUMBER  16 /* shift */
+#define MAX_THREADS  1024
+#define CHUNKS_EACH  8 /* parts for each thread: cheap, yet they level out a thread that loses its processor */
+#define SPIN_LIST    200e-6 /* seconds that an idle worker watches the door while a list runs ... */
+#define SPIN_IDLE    50e-6 /* ... and when none runs: the next list of a small model often follows at once */
+#define LINE         64
 
-typedef struct Worker { Pool *pool; pthread_t thread; int slot; } Worker;
+typedef struct Worker {
+    Pool *pool;
+    pthread_t thread;
+    int slot;
+} Worker;
 
 struct Pool {
     _Alignas(LINE) _Atomic uint32_t door;
-    _Alignas(LINE) _Atomic int64_t next;                /* the first chunk that is not taken */
-    _Alignas(LINE) _Atomic uint32_t bell;               /* changes at each ring */
+    _Alignas(LINE) _Atomic int64_t next; /* the first chunk that is not taken */
+    _Alignas(LINE) _Atomic uint32_t bell; /* changes at each ring */
     _Atomic int sleepers;
-    _Atomic bool stop, list;                            /* list: some caller is between pool_enter and pool_leave */
-    _Alignas(LINE) const void *_Atomic owner;           /* a thread, by the address of its own pool_self; NULL: free */
-    _Atomic long pid;                                   /* process that the workers belong to; -1 while they are made */
-    _Alignas(LINE) void (*fn)(void *arg, int64_t lo, int64_t hi, int slot);      /* the region, see above */
+    _Atomic bool stop, list; /* list: some caller is between pool_enter and pool_leave */
+    _Alignas(LINE) const void *_Atomic owner; /* a thread, by the address of its own pool_self; NULL: free */
+    _Atomic long pid; /* process that the workers belong to; -1 while they are made */
+    _Alignas(LINE) void (*fn)(void *arg, int64_t lo, int64_t hi, int slot); /* the region, see above */
     void *arg;
     int64_t total, chunk, nchunks;
-    int limit;                                          /* slots below it may take part */
-    bool inside;                                        /* the owner is in a region; only it looks */
-    int threads, made;                                  /* wanted, including the caller; workers there are */
+    int limit; /* slots below it may take part */
+    bool inside; /* the owner is in a region; only it looks */
+    int threads, made; /* wanted, including the caller; workers there are */
     Worker worker[];
 };
 
@@ -61,8 +68,14 @@ static inline void cpu_relax(void)
 #endif
 }
 
-static void futex_wait(_Atomic uint32_t *at, uint32_t seen) { syscall(SYS_futex, at, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0); }
-static void futex_wake(_Atomic uint32_t *at, int n) { syscall(SYS_futex, at, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0); }
+static void futex_wait(_Atomic uint32_t *at, uint32_t seen)
+{
+    syscall(SYS_futex, at, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+static void futex_wake(_Atomic uint32_t *at, int n)
+{
+    syscall(SYS_futex, at, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
 
 static void pool_chunks(Pool *p, int slot)
 {
@@ -79,7 +92,7 @@ static void pool_chunks(Pool *p, int slot)
 static bool worker_wait(Pool *p, uint32_t last, uint32_t *door)
 {
     double begin = time_now();
-    for (int i = 1; ; i++) {
+    for (int i = 1;; i++) {
         uint32_t d = atomic_load_explicit(&p->door, memory_order_acquire);
         if ((d & DOOR_OPEN) && d >> DOOR_NUMBER != last) {
             *door = d;
@@ -88,7 +101,8 @@ static bool worker_wait(Pool *p, uint32_t last, uint32_t *door)
         if (atomic_load_explicit(&p->stop, memory_order_relaxed))
             return false;
         cpu_relax();
-        if (i % 64 || time_now() - begin < (atomic_load_explicit(&p->list, memory_order_relaxed) ? SPIN_LIST : SPIN_IDLE))
+        if (i % 64 || time_now() - begin <
+                          (atomic_load_explicit(&p->list, memory_order_relaxed) ? SPIN_LIST : SPIN_IDLE))
             continue;
         uint32_t bell = atomic_load(&p->bell);
         atomic_fetch_add(&p->sleepers, 1);
@@ -107,7 +121,7 @@ static void *worker_main(void *arg)
     uint32_t last = 0, d;
     while (worker_wait(p, last, &d)) {
         if (!atomic_compare_exchange_strong(&p->door, &d, d + 1))
-            continue;                   /* the door moved meanwhile: look again */
+            continue; /* the door moved meanwhile: look again */
         last = d >> DOOR_NUMBER;
         if (w->slot < p->limit)
             pool_chunks(p, w->slot);
@@ -129,7 +143,7 @@ static void pool_start(Pool *p)
         w->pool = p;
         w->slot = p->made + 1;
         if (pthread_create(&w->thread, NULL, worker_main, w))
-            break;                      /* fewer threads do as well */
+            break; /* fewer threads do as well */
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
@@ -168,7 +182,7 @@ static bool pool_here(Pool *p)
         return true;
     if (was < 0 || !atomic_compare_exchange_strong(&p->pid, &was, -1))
         return false;
-    atomic_store(&p->door, 0);          /* as fork() left it: the owner and the workers may have been anywhere */
+    atomic_store(&p->door, 0); /* as fork() left it: the owner and the workers may have been anywhere */
     atomic_store(&p->sleepers, 0);
     atomic_store(&p->list, false);
     atomic_store(&p->owner, NULL);
@@ -195,7 +209,8 @@ void pool_leave(Pool *p)
 }
 
 /* The owner's part: opens the door, works, shuts it, waits for those inside. */
-static void pool_region(Pool *p, int threads, int64_t total, int64_t chunk, int64_t nchunks, void (*fn)(void *, int64_t, int64_t, int), void *arg)
+static void pool_region(Pool *p, int threads, int64_t total, int64_t chunk, int64_t nchunks,
+                        void (*fn)(void *, int64_t, int64_t, int), void *arg)
 {
     p->fn = fn;
     p->arg = arg;
@@ -228,7 +243,8 @@ static void pool_region(Pool *p, int threads, int64_t total, int64_t chunk, int6
     p->inside = false;
 }
 
-void pool_run(Pool *p, int threads, int64_t total, int64_t grain, void (*fn)(void *arg, int64_t lo, int64_t hi, int slot), void *arg)
+void pool_run(Pool *p, int threads, int64_t total, int64_t grain,
+              void (*fn)(void *arg, int64_t lo, int64_t hi, int slot), void *arg)
 {
     if (total <= 0)
         return;
@@ -249,7 +265,7 @@ void pool_run(Pool *p, int threads, int64_t total, int64_t grain, void (*fn)(voi
     int64_t each = total / ((int64_t)threads * CHUNKS_EACH);
     int64_t chunk = each > grain ? each : grain;
     int64_t nchunks = total / chunk + (total % chunk != 0);
-    chunk = total / nchunks + (total % nchunks != 0);           /* even parts */
+    chunk = total / nchunks + (total % nchunks != 0); /* even parts */
     nchunks = total / chunk + (total % chunk != 0);
     if (threads == 1 || nchunks == 1)
         fn(arg, 0, total, 0);

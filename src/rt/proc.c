@@ -1,8 +1,9 @@
 /* Compiler processes: a small supervisor over posix_spawn and poll.
  *
- * Each process leads a group of its own, so that a compiler driver dies together with the cc1, as and ld it started. Standard output and error go
- * to one pipe; its end tells that the whole group is gone. The first failure stops the others: their work would be thrown away.
- * A host program may ignore SIGCHLD or collect our children itself; waitpid then says ECHILD, and the caller judges by the file produced. */
+ * Each process leads a group of its own, so that a compiler driver dies together with the cc1, as and ld it
+ * started. Standard output and error go to one pipe; its end tells that the whole group is gone. The first
+ * failure stops the others: their work would be thrown away. A host program may ignore SIGCHLD or collect
+ * our children itself; waitpid then says ECHILD, and the caller judges by the file produced. */
 #include "rt/rt.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +31,8 @@ Status rt_fail(RtError *e, Status code, const char *fmt, ...)
     return code;
 }
 
-/* The environment, with messages in the C locale and temporary files in tmp. One block: pointers, then the strings made here. */
+/* The environment, with messages in the C locale and temporary files in tmp. One block: pointers, then the
+ * strings made here. */
 static char **proc_env(const char *tmp)
 {
     size_t n = 0, room = tmp ? strlen(tmp) + 8 : 0;
@@ -75,13 +77,13 @@ static int proc_start(Proc *p, char **env)
     sigemptyset(&none);
     sigfillset(&all);
     pid_t pid = 0;
-    if (!(err = posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0))
-        && !(err = posix_spawn_file_actions_adddup2(&fa, fd[1], 1))
-        && !(err = posix_spawn_file_actions_adddup2(&fa, fd[1], 2))
-        && !(err = posix_spawnattr_setflags(&at, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF))
-        && !(err = posix_spawnattr_setpgroup(&at, 0))
-        && !(err = posix_spawnattr_setsigmask(&at, &none))
-        && !(err = posix_spawnattr_setsigdefault(&at, &all)))
+    if (!(err = posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0)) &&
+        !(err = posix_spawn_file_actions_adddup2(&fa, fd[1], 1)) &&
+        !(err = posix_spawn_file_actions_adddup2(&fa, fd[1], 2)) &&
+        !(err = posix_spawnattr_setflags(&at, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+                                                  POSIX_SPAWN_SETSIGDEF)) &&
+        !(err = posix_spawnattr_setpgroup(&at, 0)) && !(err = posix_spawnattr_setsigmask(&at, &none)) &&
+        !(err = posix_spawnattr_setsigdefault(&at, &all)))
         err = posix_spawn(&pid, p->argv[0], &fa, &at, (char *const *)p->argv, env);
     posix_spawnattr_destroy(&at);
     posix_spawn_file_actions_destroy(&fa);
@@ -131,7 +133,8 @@ static bool proc_ended(Proc *p, int flags)
     return true;
 }
 
-/* Kills the group and waits until all of it has let go of the pipe, so that nobody writes into the work folder afterwards. */
+/* Kills the group and waits until all of it has let go of the pipe, so that nobody writes into the work
+ * folder afterwards. */
 static void proc_stop(Proc *p)
 {
     if (p->pid) {
@@ -140,7 +143,7 @@ static void proc_stop(Proc *p)
         p->status = -1;
     }
     for (int i = 0; i < 50 && p->fd >= 0; i++) {
-        struct pollfd f = {p->fd, POLLIN, 0};
+        struct pollfd f = { p->fd, POLLIN, 0 };
         poll(&f, 1, 10);
         proc_drain(p);
     }
@@ -148,6 +151,8 @@ static void proc_stop(Proc *p)
         close(p->fd);
     p->fd = -1;
 }
+
+bool proc_cancelled(volatile int *cancel) { return cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED); }
 
 Status proc_run(Proc *p, int n, int jobs, double limit, const char *tmp, volatile int *cancel, RtError *e)
 {
@@ -172,7 +177,7 @@ Status proc_run(Proc *p, int n, int jobs, double limit, const char *tmp, volatil
         while (next < n && running < jobs) {
             int err = proc_start(&p[next], env);
             if ((err == EAGAIN || err == ENOMEM || err == EMFILE || err == ENFILE) && running) {
-                jobs = running;         /* the machine allows no more: go on with what there is */
+                jobs = running; /* the machine allows no more: go on with what there is */
                 break;
             }
             if (err) {
@@ -184,7 +189,7 @@ Status proc_run(Proc *p, int n, int jobs, double limit, const char *tmp, volatil
         int nf = 0, closing = 0;
         for (int i = 0; i < next; i++) {
             if (p[i].fd >= 0)
-                fds[nf++] = (struct pollfd){p[i].fd, POLLIN, 0};
+                fds[nf++] = (struct pollfd){ p[i].fd, POLLIN, 0 };
             else if (p[i].pid)
                 closing++;
         }
@@ -205,7 +210,7 @@ Status proc_run(Proc *p, int n, int jobs, double limit, const char *tmp, volatil
                 goto done;
             }
         }
-        if (cancel && *cancel) {
+        if (proc_cancelled(cancel)) {
             st = rt_fail(e, E_CANCELLED, "cancelled while kernels were compiled");
             goto done;
         }

@@ -1,5 +1,6 @@
-/* rt: devices. Builds kernel texts, owns memory, launches and times. Knows no IR: it gets source text, sizes and launch lists.
- * Functions return a Status (0 is OK) and fill an RtError; they never raise, so that handles can be released on one tail. */
+/* rt: devices. Builds kernel texts, owns memory, launches and times. Knows no IR: it gets source text,
+ * sizes and launch lists. Functions return a Status (0 is OK) and fill an RtError; they never raise, so
+ * that handles can be released on one tail. */
 #ifndef SN_RT_H
 #define SN_RT_H
 #include "base/base.h"
@@ -9,9 +10,10 @@ typedef struct RtError {
     int launch;                         /* of a data error: Launch.id; else -1 */
     int64_t site, value, limit;         /* of a data error: the words that the kernel stored */
 } RtError;
-Status rt_fail(RtError *e, Status code, const char *fmt, ...) PRINTF_LIKE(3, 4);    /* fills e (may be NULL), returns code; proc.c */
+/* Fills e (may be NULL), returns code; proc.c. */
+Status rt_fail(RtError *e, Status code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
-/* ---- a kernel's calling convention (CPU) -----------------------------------------------------------------------------------------
+/* ---- a kernel's calling convention (CPU) ----------------------------------------------------------------
  * void NAME(void *const *buf, const int64_t *arg, void *scratch, int64_t lo, int64_t hi, int64_t *err)
  *   buf      the buffers, in the order of the kernel's parameter list;    arg: sizes and strides
  *   scratch  private to the calling thread, 64-byte aligned, at least Launch.scratch bytes
@@ -34,7 +36,7 @@ typedef struct Launch {
 
 typedef struct BuildStats { int asked, unique, from_memory, from_disk, compiled, processes; double seconds; } BuildStats;
 
-/* ---- struct Device: one for each target; dev_cpu.c. All fields are needed unless marked (optional) ---------------------------------- */
+/* ---- struct Device: one for each target; dev_cpu.c. All fields are needed unless marked (optional) ------ */
 typedef struct Device Device;
 typedef struct DeviceApi {
     const char *name;
@@ -53,18 +55,20 @@ typedef struct DeviceApi {
 } DeviceApi;
 extern const DeviceApi dev_cpu;
 
-/* ---- pool.c: threads for the CPU device ---------------------------------------------------------------------------------------------
- * Workers spin briefly while a list runs, then sleep; none spins when idle. Chunks are taken from an atomic counter; the caller takes part and never
- * waits for a chunk that nobody took. After fork() the child makes its threads anew. Falls back to the caller's thread when threads cannot be made. */
+/* ---- pool.c: threads for the CPU device -----------------------------------------------------------------
+ * Workers spin briefly while a list runs, then sleep; none spins when idle. Chunks are taken from an atomic
+ * counter; the caller takes part and never waits for a chunk that nobody took. After fork() the child makes
+ * its threads anew. Falls back to the caller's thread when threads cannot be made. */
 typedef struct Pool Pool;
 Pool *pool_new(int threads);            /* total including the caller; NULL when out of memory */
 void pool_free(Pool *p);
-/* Calls fn(arg, lo, hi, slot) over [0, total) in parts of about `grain` or more; slot < threads is unique among concurrent calls. */
+/* Calls fn(arg, lo, hi, slot) over [0, total) in parts of about `grain` or more; slot < threads is unique
+ * among concurrent calls. */
 void pool_run(Pool *p, int threads, int64_t total, int64_t grain, void (*fn)(void *arg, int64_t lo, int64_t hi, int slot), void *arg);
 bool pool_enter(Pool *p);               /* try to own the pool for a list of launches (keeps workers awake); false: busy, run serially */
 void pool_leave(Pool *p);
 
-/* ---- proc.c: compiler processes -----------------------------------------------------------------------------------------------------------
+/* ---- proc.c: compiler processes -------------------------------------------------------------------------
  * Started without a shell, in a process group of their own, messages in English, stdin empty. */
 typedef struct Proc {
     const char *const *argv;            /* NULL-terminated; argv[0] is a path */
@@ -72,31 +76,38 @@ typedef struct Proc {
     int status;                         /* exit status; 128 + signal; -1: not started or stopped */
     int pid, fd; size_t nout; double start;      /* of proc_run */
 } Proc;
-/* Runs them, `jobs` at once. When one fails, when *cancel is set, or when one takes longer than `limit` seconds, all are killed and waited for.
- * tmp: folder for their temporary files, or NULL. Returns COMPILE (see status), CANCELLED, TIMEOUT, NOMEM. */
+/* Runs them, `jobs` at once. When one fails, when *cancel is set, or when one takes longer than `limit`
+ * seconds, all are killed and waited for. tmp: folder for their temporary files, or NULL. Returns COMPILE
+ * (see status), CANCELLED, TIMEOUT, NOMEM. */
+bool proc_cancelled(volatile int *cancel);               /* set by another thread or a signal; NULL: never */
 Status proc_run(Proc *p, int n, int jobs, double limit, const char *tmp, volatile int *cancel, RtError *e);
 
-/* ---- cache.c: the folder of compiled kernels --------------------------------------------------------------------------------------------
- *   <key of unit>.so              the shared object, written under a temporary name and renamed; a trailer holds its size and hash
+/* ---- cache.c: the folder of compiled kernels ------------------------------------------------------------
+ *   <key of unit>.so              the shared object, written under a temporary name and renamed; a trailer holds
+ *                                 its size and hash
  *   k-<key of kernel>             a symbolic link to the unit that holds it, made after it
  *   cc-<key of compiler file>     first line of `cc --version`, so that a warm start runs no compiler
  *   tmp-<pid>-<n>/                work of a build; what a killed process left is removed after an hour
- * Shared by many processes without locks, survives a kill at any moment. A missing, read-only or full folder only means that nothing is remembered. */
+ * Shared by many processes without locks, survives a kill at any moment. A missing, read-only or full
+ * folder only means that nothing is remembered. */
 #define CACHE_PATH 4096
 typedef struct Cache { char dir[CACHE_PATH - 256]; bool on; int64_t limit; } Cache;
 void cache_open(Cache *c, const Options *opt);           /* makes the folder; on: it can be read */
-bool cache_unit(const Cache *c, uint64_t kernel, uint64_t *unit);            /* the unit that holds a kernel */
-bool cache_check(const Cache *c, uint64_t unit, char path[CACHE_PATH]);      /* is the unit there and whole? A broken one is removed */
-bool cache_store(const Cache *c, const char *so, uint64_t unit);              /* moves a finished shared object into the folder */
+bool cache_unit(const Cache *c, uint64_t kernel, uint64_t *unit);       /* the unit that holds a kernel */
+/* Is the unit there and whole? A broken one is removed. */
+bool cache_check(const Cache *c, uint64_t unit, char path[CACHE_PATH]);
+bool cache_store(const Cache *c, const char *so, uint64_t unit);        /* moves a finished object into the folder */
 bool cache_link(const Cache *c, const char *work, uint64_t kernel, uint64_t unit);
-void cache_trim(const Cache *c);        /* removes the least recently used units past the limit, and stale work */
-/* A new folder for work: in the cache, or private when that cannot be or `apart` is asked. false: no folder can be written (why is filled). */
+void cache_trim(const Cache *c);        /* removes units past the limit, the least recently used first; stale work */
+/* A new folder for work: in the cache, or private when that cannot be or `apart` is asked. false: no folder
+ * can be written (why is filled). */
 bool work_make(const Cache *c, bool apart, char path[CACHE_PATH], char *why, size_t nwhy);
 void work_remove(const char *path);     /* with its files */
 
-/* ---- build.c: kernel texts to functions ---------------------------------------------------------------------------------------------------
- * One translation unit for each processor, balanced by cost; kernels already in memory or on disk are not compiled. The key of a kernel is a hash
- * of text, prelude, compiler identity and flags (which name the processor's features), version and KERNEL_ABI. */
+/* ---- build.c: kernel texts to functions -----------------------------------------------------------------
+ * One translation unit for each processor, balanced by cost; kernels already in memory or on disk are not
+ * compiled. The key of a kernel is a hash of text, prelude, compiler identity and flags (which name the
+ * processor's features), version and KERNEL_ABI. */
 #define KERNEL_ABI "1"                  /* raise when the meaning of KernelFn changes */
 typedef struct Builder Builder;
 Status builder_open(Builder **out, const Options *opt, RtError *e);
@@ -106,8 +117,9 @@ const char *builder_compiler(Builder *b, RtError *e);      /* "cc (Debian 12.2.0
 const char *builder_command(Builder *b);                   /* the compiler line, for readers of generated source */
 Status builder_build(Builder *b, const char *prelude, int n, const KernelText *k, KernelFn *out, BuildStats *stats, volatile int *cancel, RtError *e);
 
-/* ---- count.c: hardware counters ------------------------------------------------------------------------------------------------------------- */
-/* Bytes read from and written to memory (last-level cache misses times the line size) by this thread's process while fn ran; -1 and a reason when the machine has no counters. */
+/* ---- count.c: hardware counters ------------------------------------------------------------------------- */
+/* Bytes read from and written to memory (last-level cache misses times the line size) by this thread's
+ * process while fn ran; -1 and a reason when the machine has no counters. */
 int64_t count_bytes(void (*fn)(void *arg), void *arg, char *why, size_t nwhy);
 int64_t peak_memory(void);              /* VmHWM of the process in bytes */
 #endif
