@@ -142,7 +142,7 @@ static int term_cmp(const DimTerm *x, const DimTerm *y)
     return x->n - y->n;
 }
 
-static bool dim_same(const void *item, const void *key)
+static bool dim_equal(const void *item, const void *key)
 {
     const Dim *x = item, *y = key;
     if (x->kind != y->kind) return false;
@@ -157,7 +157,7 @@ static bool dim_same(const void *item, const void *key)
 static Dim *dim_intern(Graph *g, const Dim *proto)
 {
     uint64_t h = dim_hash(proto);
-    Dim *d = set_get(&g->tables->dim, h, dim_same, proto);
+    Dim *d = set_get(&g->tables->dim, h, dim_equal, proto);
     if (d) return d;
     d = arena_copy(g->arena, proto, sizeof *d);
     d->id = g->tables->ndim++;

@@ -425,7 +425,7 @@ Dim **node_as_dims(Graph *g, Node *x, int *n)
 
 /* Coefficients below 2^bits: products and sums of such do not overflow, so symbolic arithmetic agrees with
  * that of i64. */
-static bool dim_fits(const Dim *d, int bits)
+static bool dim_small(const Dim *d, int bits)
 {
     int64_t m = (int64_t)1 << bits;
     if (d->c <= -m || d->c >= m) return false;
@@ -448,21 +448,21 @@ static bool graph_fits(Graph *g, DType dt, Dim *d)
 static Dim *dim_op(Graph *g, Op op, Dim *a, Dim *b)
 {
     switch (op) {
-    case OP_add: return dim_fits(a, 61) && dim_fits(b, 61) ? dim_add(g, a, b) : NULL;
-    case OP_sub: return dim_fits(a, 61) && dim_fits(b, 61) ? dim_sub(g, a, b) : NULL;
-    case OP_mul: return dim_fits(a, 20) && dim_fits(b, 20) ? dim_mul(g, a, b) : NULL;
-    case OP_neg: return dim_fits(a, 61) ? dim_mulc(g, a, -1) : NULL;
+    case OP_add: return dim_small(a, 61) && dim_small(b, 61) ? dim_add(g, a, b) : NULL;
+    case OP_sub: return dim_small(a, 61) && dim_small(b, 61) ? dim_sub(g, a, b) : NULL;
+    case OP_mul: return dim_small(a, 20) && dim_small(b, 20) ? dim_mul(g, a, b) : NULL;
+    case OP_neg: return dim_small(a, 61) ? dim_mulc(g, a, -1) : NULL;
     case OP_abs: return dim_prove_ge0(g, a) ? a : NULL;
     case OP_min: return dim_min(g, a, b);
     case OP_max: return dim_max(g, a, b);
     case OP_div:
     case OP_fmod: /* toward zero: that of floor for a >= 0 */
-        if (!dim_fits(a, 31) || !dim_fits(b, 31) || !dim_prove_ge0(g, a) || b->hi < 1 ||
+        if (!dim_small(a, 31) || !dim_small(b, 31) || !dim_prove_ge0(g, a) || b->hi < 1 ||
             !dim_prove_lt(g, dim_const(g, 0), b))
             return NULL;
         return op == OP_div ? dim_div(g, a, b) : dim_mod(g, a, b);
     case OP_mod:
-        if (!dim_fits(a, 31) || !dim_fits(b, 31) || b->hi < 1 || !dim_prove_lt(g, dim_const(g, 0), b))
+        if (!dim_small(a, 31) || !dim_small(b, 31) || b->hi < 1 || !dim_prove_lt(g, dim_const(g, 0), b))
             return NULL;
         return dim_mod(g, a, b);
     default: return NULL; /* any other primitive: no arithmetic of sizes */
@@ -472,7 +472,7 @@ static Dim *dim_op(Graph *g, Op op, Dim *a, Dim *b)
 /* A comparison of sizes: 0, 1, or -1 when it depends on them. */
 static int dim_compare(Graph *g, Op op, Dim *a, Dim *b)
 {
-    if (!dim_fits(a, 61) || !dim_fits(b, 61)) return -1;
+    if (!dim_small(a, 61) || !dim_small(b, 61)) return -1;
     bool less = dim_prove_lt(g, a, b), more = !less && dim_prove_lt(g, b, a);
     if (op == OP_eq) return a == b ? 1 : less || more ? 0 : -1;
     if (op == OP_lt) return less ? 1 : a == b || more || dim_prove_ge0(g, dim_sub(g, a, b)) ? 0 : -1;
