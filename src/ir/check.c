@@ -46,7 +46,7 @@ static bool domain_has(const char *domain, DType t)
 }
 
 /* Every variable of d is an index of `over` with its extent, or one of nop operands; every symbol exists. */
-static bool dim_fits(const Check *c, const Dim *d, const Node *over, int nop)
+static bool dim_in_scope(const Check *c, const Dim *d, const Node *over, int nop)
 {
     switch (d->kind) {
     case DIM_sym: return d->var >= 0 && d->var < c->g->sym.n;
@@ -57,26 +57,26 @@ static bool dim_fits(const Check *c, const Dim *d, const Node *over, int nop)
     case DIM_sum:
         for (int k = 0; k < d->n; k++)
             for (int f = 0; f < d->term[k].n; f++)
-                if (!dim_fits(c, d->term[k].factor[f], over, nop))
+                if (!dim_in_scope(c, d->term[k].factor[f], over, nop))
                     return false;
         return true;
     case DIM_div: case DIM_mod: case DIM_min: case DIM_max: break;
     }
-    return dim_fits(c, d->a, over, nop) && dim_fits(c, d->b, over, nop);
+    return dim_in_scope(c, d->a, over, nop) && dim_in_scope(c, d->b, over, nop);
 }
 
 /* first: of the index operands. over: whose indices the expressions use. */
-static void check_view(const Check *c, const Node *over, int first)
+static void verify_view(const Check *c, const Node *over, int first)
 {
     const Node *n = c->n;
     const View *v = &n->view;
     int nop = n->nin - first;
     CHECK(v->nidx == n->in[0]->rank);
     for (int k = 0; k < v->nidx; k++)
-        CHECK(dim_fits(c, v->idx[k], over, nop));
+        CHECK(dim_in_scope(c, v->idx[k], over, nop));
     for (int k = 0; k < v->npred; k++) {
-        CHECK(dim_fits(c, v->pred[k].e, over, nop));
-        CHECK(dim_fits(c, v->pred[k].n, over, nop));
+        CHECK(dim_in_scope(c, v->pred[k].e, over, nop));
+        CHECK(dim_in_scope(c, v->pred[k].n, over, nop));
     }
     for (int k = first; k < n->nin; k++) {
         CHECK(n->in[k]->dt == DT_i64);
@@ -84,7 +84,7 @@ static void check_view(const Check *c, const Node *over, int first)
     }
 }
 
-static void check_fold(const Check *c)
+static void verify_fold(const Check *c)
 {
     const Node *n = c->n, *x = n->in[0];
     bool arg = n->kind == FOLD_argmax || n->kind == FOLD_argmin;
@@ -102,7 +102,7 @@ static void check_fold(const Check *c)
     CHECK(o == n->rank);
 }
 
-static void check_join(const Check *c)
+static void verify_join(const Check *c)
 {
     const Node *n = c->n;
     int64_t sum = 0;
@@ -117,7 +117,7 @@ static void check_join(const Check *c)
     CHECK(sum == dim_hint(c->g, n->dims[n->axis]));
 }
 
-static void check_leaf(const Check *c)
+static void verify_leaf(const Check *c)
 {
     const Node *n = c->n;
     CHECK(n->nin == 0);
@@ -132,13 +132,13 @@ static void check_leaf(const Check *c)
         CHECK(n->dt == DT_i64 && n->rank <= 1);
         CHECK(!n->rank || dim_is_const(n->dims[0]));
         for (int k = 0; k < (n->rank ? n->dims[0]->c : 1); k++)
-            CHECK(dim_fits(c, n->size[k], NULL, 0));
+            CHECK(dim_in_scope(c, n->size[k], NULL, 0));
     } else {
         CHECK(n->dt == DT_i64 && n->axis >= 0 && n->axis < n->rank);
     }
 }
 
-static void check_node(const Check *c)
+static void verify_node(const Check *c)
 {
     const Node *n = c->n;
     switch (n->op) {
@@ -168,26 +168,26 @@ static void check_node(const Check *c)
         CHECK(n->nin == 1 && shape_same(c, n, n->in[0]) && dtype_size(n->dt) == dtype_size(n->in[0]->dt));
         break;
     case OP_input: case OP_const: case OP_dims: case OP_iota:
-        check_leaf(c);
+        verify_leaf(c);
         break;
     case OP_random:
         CHECK(n->nin == 1 && n->dt == DT_u64 && n->in[0]->dt == DT_u64 && n->in[0]->rank == 0);
         break;
     case OP_view:
         CHECK(n->nin == 1 && n->in[0]->dt == n->dt);
-        check_view(c, n, 1);
+        verify_view(c, n, 1);
         break;
     case OP_gather:
         CHECK(n->nin >= 2 && n->in[0]->dt == n->dt);
-        check_view(c, n, 1);
+        verify_view(c, n, 1);
         break;
     case OP_scatter:
         CHECK(n->nin >= 2 && n->in[0]->dt == n->dt && n->in[1]->dt == n->dt && n->kind < COMBINE_COUNT);
         CHECK(shape_same(c, n, n->in[0]));
-        check_view(c, n->in[1], 2);
+        verify_view(c, n->in[1], 2);
         break;
     case OP_fold:
-        check_fold(c);
+        verify_fold(c);
         break;
     case OP_scan:
         CHECK(n->nin == 1 && n->in[0]->dt == n->dt && shape_same(c, n, n->in[0]));
@@ -195,7 +195,7 @@ static void check_node(const Check *c)
         CHECK(n->kind != FOLD_argmax && n->kind != FOLD_argmin && n->kind < FOLD_COUNT);
         break;
     case OP_join:
-        check_join(c);
+        verify_join(c);
         break;
     case OP_call:
         CHECK(n->call && n->call->def && n->call->def->eval && n->nin == n->call->nin && n->call->nout > 0);
@@ -223,10 +223,10 @@ void graph_check(Ctx *cx, const Graph *g)
             CHECK(n->in[k]->op != OP_call || n->op == OP_part);
         }
         for (int k = 0; k < n->rank; k++) {
-            CHECK(dim_fits(c, n->dims[k], NULL, 0));
+            CHECK(dim_in_scope(c, n->dims[k], NULL, 0));
             CHECK(dim_hint(g, n->dims[k]) >= 0);
         }
-        check_node(c);
+        verify_node(c);
     }
     for (int k = 0; k < g->output.n; k++) {
         const Node *n = g->output.at[k].node;

@@ -241,8 +241,8 @@ static bool view_at(Graph *g, const View *v, int rank, const int64_t *idx, int n
 
 static bool walk_view(Walk *w, Node *n, const int64_t *idx, int depth, Elem *e)
 {
-    Elem op[MAX_RANK];
-    int64_t at[MAX_RANK];
+    Elem op[MAX_RANK] = { 0 };
+    int64_t at[MAX_RANK] = { 0 };
     bool valid;
     int nop = n->nin - 1;
     for (int k = 0; k < nop; k++)
@@ -255,7 +255,7 @@ static bool walk_view(Walk *w, Node *n, const int64_t *idx, int depth, Elem *e)
 
 static bool walk_join(Walk *w, Node *n, const int64_t *idx, int depth, Elem *e)
 {
-    int64_t at[MAX_RANK];
+    int64_t at[MAX_RANK] = { 0 };
     memcpy(at, idx, sizeof *at * (size_t)n->rank);
     for (int k = 0; k < n->nin; k++) {
         Dim *size = n->in[k]->dims[n->axis];
@@ -471,7 +471,7 @@ const Tensor *host_value(Graph *g, Node *x)
                 dim_decide_value(g, x->dims[k], "the shape of a value that the graph depends on");
         Node *bits = dtype_is_float(x->dt) ? float_bits(g, x) : x;
         for (int64_t i = 0; i < tensor_count(t); i++) {
-            int64_t idx[MAX_RANK], rest = i;
+            int64_t idx[MAX_RANK] = { 0 }, rest = i;
             Elem e;
             for (int k = x->rank - 1; k >= 0; k--)
                 idx[k] = rest % t->dims[k], rest /= t->dims[k];
