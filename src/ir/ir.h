@@ -255,4 +255,24 @@ void graph_check(Ctx *cx, const Graph *g);                       /* verifier: ev
  * expression (a broken table row), INVALID on shapes. */
 typedef struct Binding { const char *name; Node *node; double number; uint32_t axes; char type; } Binding;   /* type 'n' node, 'f' number, 'a' axes mask */
 Node *expr_build(Graph *g, const char *text, int n, const Binding *b);
+
+/* ---- Subgraph: what the planner (fuse) gives and the kernel compiler (kir) takes ---------------------------------------------------- */
+/* One kernel. Its nodes are those whose home is `id`, and free nodes (views, constants, sizes) and bodies of contractions that they need.
+ * Everything else that they read lies in memory. The kernel runs over a space of loop variables SPACE_VAR + k; coord says at which point of it each
+ * stored node is computed: element coord[k](point) of out[k]. */
+typedef enum SubKind { SUB_map, SUB_rows, SUB_dot, SUB_scan, SUB_scatter, SUB_join, SUB_call, SUB_COUNT } SubKind;
+extern const char *const sub_name[SUB_COUNT];
+enum { SPACE_VAR = 2000 };
+typedef struct Subgraph {
+    SubKind kind;
+    int id;
+    int rank; Dim *const *space;        /* extents of the space */
+    uint32_t rows;                      /* SUB_rows: the axes of the space that folds reduce */
+    int nout; Node *const *out;         /* nodes to store */
+    Dim *const *const *coord;           /* of each out, out->rank expressions */
+    Dim *const *const *iter;            /* by node id, for a fold over rows: in[0]'s index at a point of the space; NULL for others */
+    const int *home;                    /* by node id: the kernel that computes it; HOME_free: whoever needs it; HOME_memory: input or constant */
+    const uint8_t *stored;              /* by node id: lies in memory */
+} Subgraph;
+enum { HOME_free = -1, HOME_memory = -2, HOME_body = -3 };
 #endif
