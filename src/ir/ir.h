@@ -258,21 +258,21 @@ Node *expr_build(Graph *g, const char *text, int n, const Binding *b);
 
 /* ---- Subgraph: what the planner (fuse) gives and the kernel compiler (kir) takes ---------------------------------------------------- */
 /* One kernel. Its nodes are those whose home is `id`, and free nodes (views, constants, sizes) and bodies of contractions that they need.
- * Everything else that they read lies in memory. The kernel runs over a space of loop variables SPACE_VAR + k; coord says at which point of it each
- * stored node is computed: element coord[k](point) of out[k]. */
-typedef enum SubKind { SUB_map, SUB_rows, SUB_dot, SUB_scan, SUB_scatter, SUB_join, SUB_call, SUB_COUNT } SubKind;
-extern const char *const sub_name[SUB_COUNT];
+ * Everything else that they read lies in memory. The kernel runs over a space of loop variables SPACE_VAR + k. */
+typedef enum SubKind { SUB_map, SUB_rows, SUB_dot, SUB_scan, SUB_scatter, SUB_call, SUB_COUNT } SubKind;
 enum { SPACE_VAR = 2000 };
+/* A result: element coord[k](point) of the buffer of `into` gets the value of `node` at index at[k](point). A node's own result has into == node and
+ * at == coord; a piece of a join or the start of a scatter goes into another node's buffer. */
+typedef struct SubStore { Node *node, *into; Dim *const *at, *const *coord; } SubStore;
 typedef struct Subgraph {
     SubKind kind;
     int id;
     int rank; Dim *const *space;        /* extents of the space */
-    uint32_t rows;                      /* SUB_rows: the axes of the space that folds reduce */
-    int nout; Node *const *out;         /* nodes to store */
-    Dim *const *const *coord;           /* of each out, out->rank expressions */
-    Dim *const *const *iter;            /* by node id, for a fold over rows: in[0]'s index at a point of the space; NULL for others */
-    const int *home;                    /* by node id: the kernel that computes it; HOME_free: whoever needs it; HOME_memory: input or constant */
+    uint32_t rows;                      /* SUB_rows: the axes of the space that folds reduce; SUB_scan: the axis that runs */
+    int nstore; const SubStore *store;
+    Dim *const *const *iter;            /* by node id, for a fold over rows: in[0]'s index at a point of the space; NULL for other nodes */
+    const int *home;                    /* by node id: the kernel that computes it, or HOME_... */
     const uint8_t *stored;              /* by node id: lies in memory */
 } Subgraph;
-enum { HOME_free = -1, HOME_memory = -2, HOME_body = -3 };
+enum { HOME_free = -1, HOME_memory = -2, HOME_body = -3 };  /* computed by whoever needs it; input or constant; inside a contraction's loops */
 #endif

@@ -1,0 +1,90 @@
+/* kir: one kernel as loops, values and stores; lowered from a Subgraph (lower.c), scheduled (sched.c), printed by gen.
+ *
+ * A kernel is a tree of blocks. Each value stands in the outermost block where it can be computed, so what does not change in a loop is computed
+ * before it. Loop variables are index variables of the graph's Dims; addresses are Dims over them.
+ *
+ *   function: parallel variables decoded from the part [lo, hi) of their product
+ *     block:  values, stores, loops
+ *       loop: serial, or vector (LANES at once, nv vectors a step, then a tail); inside a row tile a value may exist for mr rows */
+#ifndef SN_KIR_H
+#define SN_KIR_H
+#include "base/base.h"
+#include "ir/ir.h"
+
+enum { LOOP_VAR = 3000, MERGED_VAR = 4000, VALUE_VAR = 5000 };  /* variables: loops of contractions; merged axes; VALUE_VAR + id: the number in an i64 value */
+enum { VARY_lane = 1, VARY_row = 2 };                           /* how a value differs inside a tile */
+
+typedef enum KKind { KV_const, KV_index, KV_load, KV_ew, KV_cast, KV_bitcast, KV_random, KV_valid, KV_check, KV_fold } KKind;
+typedef struct KVal KVal;
+typedef struct KBlock KBlock;
+typedef struct KLoop KLoop;
+typedef struct KFold KFold;
+typedef struct KAddr { Dim *off; int npred; Pred *pred; } KAddr;    /* element offset; valid when every 0 <= e < n */
+struct KVal {
+    KKind kind; Op op; DType dt;        /* dt: the value's dtype; it is held in its compute type */
+    int id;
+    int nin; KVal *in[3];
+    Scalar imm;                         /* const; load: the fill value where not valid */
+    Dim *dim;                           /* index: the number, as i64; random: the counter; check: the limit */
+    int buf; KAddr at;                  /* load; valid: at.pred */
+    int nopnd; KVal **opnd;             /* values whose numbers occur in dim or at */
+    bool saturate;
+    uint8_t vary;
+    KBlock *block;                      /* where it stands */
+    KFold *fold;
+    const Node *node;                   /* where it came from */
+};
+struct KFold {                          /* an accumulator, declared before its outermost loop */
+    FoldKind kind; DType dt; bool last, running;    /* running: a scan, its value is used in the loop */
+    KVal *value, *mul_a, *mul_b;        /* of each iteration; mul_a and mul_b: value is their product and serves nothing else */
+    KVal *index;                        /* arg folds: the position, i64 */
+    KVal *result;
+    KLoop *loop;                        /* outermost */
+    int id;
+    uint8_t vary;                       /* of the result: VARY_lane when each lane has its own accumulator */
+    const Node *node;
+};
+struct KLoop {
+    Dim *var, *extent;
+    bool vector, blocked;               /* LANES at once; blocked: runs over the block of the parallel variable vec_var only */
+    int nv;
+    int64_t chunk;                      /* > 0: sums of chunks this long are added up (long float sums keep their digits) */
+    KBlock *body;
+};
+typedef enum KSKind { KS_val, KS_store, KS_loop, KS_fold, KS_update } KSKind;     /* fold: declaration; update: in the innermost body */
+typedef struct KStmt {
+    KSKind kind;
+    KVal *val;                          /* val; store: what is stored */
+    int buf; KAddr at; Combine how;     /* store */
+    int nopnd; KVal **opnd;
+    KLoop *loop; KFold *fold;
+    uint8_t vary;
+} KStmt;
+struct KBlock { VEC(KStmt) stmt; KLoop *loop; KBlock *up; int depth; };
+
+typedef struct KBuf { const Node *node; DType dt; bool read, write, scratch; Dim *size; } KBuf;    /* scratch: a private row of `size` elements, no parameter */
+typedef struct KAxis { Dim *var, *extent; int64_t step; } KAxis;     /* a parallel variable; it advances by step */
+typedef struct Kernel {
+    Graph *g; Arena *arena;
+    const Subgraph *sub;
+    VEC(KBuf) buf;
+    int npar; KAxis par[MAX_RANK + 1];  /* outermost first */
+    int lanes;                          /* 1: scalar code */
+    Dim *row_var, *row_extent; int mr;  /* row tile: row_var advances by mr > 1 */
+    Dim *vec_var;                       /* parallel variable whose blocks the vector loop runs, or NULL */
+    bool stream;                        /* stores pass the caches by */
+    KBlock *top, *body;                 /* before the parallel loop; in it */
+    int nval, nfold;
+    double cost;                        /* compile effort */
+    Dim *total, *work;                  /* parallel index range; scalar operations in all */
+} Kernel;
+
+/* Lowers and schedules a subgraph for vectors of `lanes` floats. Raises UNSUPPORTED when a dtype has no spelling in kernels; the caller then runs
+ * the subgraph by the interpreter. */
+Kernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes);
+void kernel_schedule(Kernel *k, int lanes);                          /* sched.c: merges axes, chooses tiles and blocks */
+Dim *kernel_scratch(const Kernel *k, int buf);                       /* byte offset in the thread's scratch; buf = buf.n: the whole size */
+/* May `out` share its memory with `in`? Proved when every read of in is at the very element that is written, and not after the write. */
+bool kernel_may_alias(const Kernel *k, int in, int out);
+void kernel_print(Text *t, const Kernel *k);
+#endif
