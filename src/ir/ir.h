@@ -269,6 +269,7 @@ typedef struct Subgraph {
     int id;
     int rank; Dim *const *space;        /* extents of the space */
     uint32_t rows;                      /* SUB_rows: the axes of the space that folds reduce; SUB_scan: the axis that runs */
+    int nnode; Node *const *node;       /* those whose home this is, in order of id */
     int nstore; const SubStore *store;
     Dim *const *const *iter;            /* by node id, for a fold over rows: in[0]'s index at a point of the space; NULL for other nodes */
     const int *home;                    /* by node id: the kernel that computes it, or HOME_... */

@@ -1,0 +1,717 @@
+/* Lowering: a subgraph becomes loops, values and stores.
+ *
+ * Demand-driven. Each store asks for the value of its node at an index: expressions over loop variables. An elementwise node asks for its operands at
+ * the same index, a view substitutes its index map, a stored node becomes a load. So all index maps of a chain of views fold into one address.
+ * A value is put into the outermost open block that knows all variables it depends on. The memo is keyed by (node, index, guards); an entry is good
+ * while its block is open. What an earlier loop over the same row computed is computed again, or kept in a private row when that costs more.
+ *
+ * A fold opens its loops in the block that knows its index: a contraction's thus lie inside the loops over its result. Folds over the rows of the
+ * space that need the same earlier folds share one loop. */
+#include "kir/kir.h"
+
+#include <stdio.h>
+
+typedef struct Guarding { struct Guarding *up; Pred p; int id; } Guarding;
+typedef struct MemoEntry { const Node *node; const Guarding *guard; KVal *val; Dim **idx; struct MemoEntry *next; } MemoEntry;
+typedef struct StoredRow { const KVal *val; int buf; Dim *off; } StoredRow;  /* a value of a closed row loop that lies in memory */
+typedef struct Lowering {
+    Ctx *cx; Arena *arena; Graph *g; const Subgraph *sub; Kernel *k;
+    KBlock *cur, *point;                /* where demands happen; the block of a point of the unreduced space */
+    Guarding *guard; int nguard;
+    MemoEntry *memo[1024];
+    VEC(StoredRow) rows;
+    uint8_t *done;                      /* stores already emitted */
+    VEC(KVal *) vals;                   /* by id */
+    int nloop;
+    KLoop *row_loop;                    /* innermost open loop over the rows, or NULL */
+    bool vec_k;                         /* contractions run their innermost own loop in lanes */
+    bool rows_vec;                      /* row folds run the last row axis in lanes */
+} Lowering;
+
+static KVal *demand(Lowering *l, const Node *n, Dim *const *idx);
+
+/* ---- blocks and values --------------------------------------------------------------------------------------------------------- */
+static KBlock *block_new(Lowering *l, KBlock *up, KLoop *loop)
+{
+    KBlock *b = NEW(l->arena, KBlock);
+    b->up = up; b->loop = loop; b->depth = up ? up->depth + 1 : 0;
+    if (loop) loop->body = b;
+    return b;
+}
+
+static void block_add(Lowering *l, KBlock *b, KStmt s) { vec_push(l->arena, &b->stmt, s); }
+
+static bool block_knows(const Lowering *l, const KBlock *b, const Dim *d)
+{
+    if (b == l->k->top) return false;
+    if (b->loop) return dim_uses(d, b->loop->var->var);
+    for (int i = 0; i < l->k->npar; i++)
+        if (l->k->par[i].var != l->k->vec_var && dim_uses(d, l->k->par[i].var->var)) return true;
+    return false;
+}
+
+/* The deeper of b and the deepest open block whose variables occur in d. */
+static KBlock *block_for(const Lowering *l, KBlock *b, const Dim *d)
+{
+    if (d && d->idx_mask)
+        for (KBlock *c = l->cur; c && c->depth > b->depth; c = c->up)
+            if (block_knows(l, c, d)) return c;
+    return b;
+}
+
+static bool block_open(const Lowering *l, const KBlock *b)
+{
+    for (const KBlock *c = l->cur; c; c = c->up) if (c == b) return true;
+    return false;
+}
+
+/* Adds the values whose numbers occur in d to a list. */
+static void values_in(Lowering *l, const Dim *d, KVal ***list, int *n)
+{
+    if (!d || !d->idx_mask) return;
+    if (d->kind == DIM_idx) {
+        if (d->var < VALUE_VAR) return;
+        KVal *v = l->vals.at[d->var - VALUE_VAR];
+        for (int i = 0; i < *n; i++) if ((*list)[i] == v) return;
+        KVal **more = NEWS(l->arena, KVal *, *n + 1);
+        for (int i = 0; i < *n; i++) more[i] = (*list)[i];
+        more[(*n)++] = v;
+        *list = more;
+        return;
+    }
+    if (d->kind == DIM_sum) {
+        for (int i = 0; i < d->n; i++) for (int j = 0; j < d->term[i].n; j++) values_in(l, d->term[i].factor[j], list, n);
+        return;
+    }
+    values_in(l, d->a, list, n);
+    values_in(l, d->b, list, n);
+}
+
+static void values_in_addr(Lowering *l, const KAddr *a, KVal ***list, int *n)
+{
+    values_in(l, a->off, list, n);
+    for (int i = 0; i < a->npred; i++) { values_in(l, a->pred[i].e, list, n); values_in(l, a->pred[i].n, list, n); }
+}
+
+static KBlock *block_for_addr(const Lowering *l, KBlock *b, const KAddr *a, int nopnd, KVal *const *opnd)
+{
+    b = block_for(l, b, a->off);
+    for (int i = 0; i < a->npred; i++) { b = block_for(l, b, a->pred[i].e); b = block_for(l, b, a->pred[i].n); }
+    for (int i = 0; i < nopnd; i++) if (opnd[i]->block->depth > b->depth) b = opnd[i]->block;
+    return b;
+}
+
+static KVal *val_new(Lowering *l, const KVal *proto)
+{
+    KVal *v = arena_copy(l->arena, proto, sizeof *proto);
+    values_in(l, v->dim, &v->opnd, &v->nopnd);
+    values_in_addr(l, &v->at, &v->opnd, &v->nopnd);
+    KBlock *b = l->k->top;
+    for (int i = 0; i < v->nin; i++) if (v->in[i]->block->depth > b->depth) b = v->in[i]->block;
+    b = block_for(l, b, v->dim);
+    b = block_for_addr(l, b, &v->at, v->nopnd, v->opnd);
+    v->id = l->k->nval++;
+    v->block = b;
+    vec_push(l->arena, &l->vals, v);
+    block_add(l, b, (KStmt){ .kind = KS_val, .val = v });
+    return v;
+}
+
+static KVal *val_const(Lowering *l, DType dt, Scalar s) { return val_new(l, &(KVal){ .kind = KV_const, .dt = dt, .imm = s }); }
+
+static KVal *val_index(Lowering *l, Dim *d)
+{
+    if (dim_is_const(d)) return val_const(l, DT_i64, (Scalar){ .i = d->c });
+    return val_new(l, &(KVal){ .kind = KV_index, .dt = DT_i64, .dim = d });
+}
+
+static KVal *val_ew(Lowering *l, Op op, DType dt, int n, KVal *const *in)
+{
+    KVal p = { .kind = KV_ew, .op = op, .dt = dt, .nin = n };
+    for (int i = 0; i < n; i++) p.in[i] = in[i];
+    return val_new(l, &p);
+}
+
+static void check_dtype(Lowering *l, DType t)
+{
+    DTypeInfo i = dtype_info[t];
+    if (i.class == 'F' && i.bytes == 1) fail(l->cx, E_UNSUPPORTED, "kernels have no spelling for %s", i.name);
+}
+
+/* What it costs to compute v again in a later loop over the same row; operands from outside the loop are there already. */
+static int cost_again(const KVal *v)
+{
+    int c = 0;
+    switch (v->kind) {
+    case KV_const: case KV_index: return 0;
+    case KV_load: case KV_valid: case KV_check: c = 1; break;
+    case KV_random: c = 8; break;
+    case KV_fold: return 100;
+    case KV_cast: case KV_bitcast: c = 1; break;
+    case KV_ew:
+        switch (v->op) {
+        case OP_exp: case OP_log: case OP_tanh: case OP_erf: c = 12; break;
+        case OP_div: case OP_sqrt: case OP_mod: case OP_fmod: c = 4; break;
+        case OP_sin: case OP_cos: case OP_tan: case OP_asin: case OP_acos: case OP_atan: case OP_sinh: case OP_cosh: case OP_asinh: case OP_acosh:
+        case OP_atanh: case OP_log1p: case OP_expm1: case OP_pow: c = 60; break;
+        default: c = 1;
+        }
+    }
+    for (int i = 0; i < v->nin; i++) if (v->in[i]->block == v->block) c += cost_again(v->in[i]);
+    return c > 1000 ? 1000 : c;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------------------------------------- */
+static int buf_of(Lowering *l, const Node *n, bool write)
+{
+    for (int i = 0; i < l->k->buf.n; i++)
+        if (l->k->buf.at[i].node == n && !l->k->buf.at[i].scratch) {
+            if (write) l->k->buf.at[i].write = true; else l->k->buf.at[i].read = true;
+            return i;
+        }
+    check_dtype(l, n->dt);
+    KBuf b = { .node = n, .dt = n->dt, .read = !write, .write = write };
+    vec_push(l->arena, &l->k->buf, b);
+    return l->k->buf.n - 1;
+}
+
+static Dim *linear(Graph *g, int rank, Dim *const *dims, Dim *const *idx)
+{
+    Dim *off = dim_const(g, 0), *stride = dim_const(g, 1);
+    for (int i = rank - 1; i >= 0; i--) {
+        if (!dim_is(dims[i], 1)) off = dim_add(g, off, dim_mul(g, idx[i], stride));
+        stride = dim_mul(g, stride, dims[i]);
+    }
+    return off;
+}
+
+/* The guards in force, as predicates of an address: a load under a failed one yields `fill` and touches no memory. */
+static KAddr guarded(Lowering *l, Dim *off, int npred, const Pred *pred)
+{
+    int n = npred;
+    for (Guarding *q = l->guard; q; q = q->up) n++;
+    KAddr a = { .off = off };
+    if (!n) return a;
+    a.pred = NEWS(l->arena, Pred, n);
+    for (int i = 0; i < npred; i++) a.pred[a.npred++] = pred[i];
+    for (Guarding *q = l->guard; q; q = q->up) {
+        bool have = false;
+        for (int i = 0; i < a.npred; i++) have |= a.pred[i].e == q->p.e && a.pred[i].n == q->p.n;
+        if (!have) a.pred[a.npred++] = q->p;
+    }
+    return a;
+}
+
+static KVal *val_load(Lowering *l, const Node *n, Dim *const *idx, int npred, const Pred *pred, Scalar fill)
+{
+    KVal p = { .kind = KV_load, .dt = n->dt, .buf = buf_of(l, n, false), .imm = fill, .node = n };
+    p.at = guarded(l, linear(l->g, n->rank, n->dims, idx), npred, pred);
+    return val_new(l, &p);
+}
+
+static bool in_memory(const Lowering *l, const Node *n)
+{
+    int home = l->sub->home[n->id];
+    return home == HOME_memory || (l->sub->stored[n->id] && home != l->sub->id);
+}
+
+/* ---- loops ------------------------------------------------------------------------------------------------------------------------- */
+static KLoop *loop_new(Lowering *l, Dim *var, bool vector)
+{
+    KLoop *o = NEW(l->arena, KLoop);
+    o->var = var; o->extent = var->a; o->vector = vector; o->nv = 1;
+    block_new(l, l->cur, o);
+    l->cur = o->body;
+    return o;
+}
+
+static void loop_close(Lowering *l, KLoop *o)
+{
+    l->cur = o->body->up;
+    block_add(l, l->cur, (KStmt){ .kind = KS_loop, .loop = o });
+}
+
+/* Opens loops over the row axes of the space; returns how many, in o. */
+static int rows_open(Lowering *l, KLoop **o)
+{
+    int n = 0, last = -1;
+    for (int i = 0; i < l->sub->rank; i++) if (l->sub->rows >> i & 1) last = i;
+    for (int i = 0; i < l->sub->rank; i++)
+        if (l->sub->rows >> i & 1) o[n++] = loop_new(l, dim_idx(l->g, SPACE_VAR + i, l->sub->space[i]), l->rows_vec && i == last);
+    l->row_loop = o[n - 1];
+    return n;
+}
+
+static void loops_close(Lowering *l, KLoop **o, int n)
+{
+    while (n--) loop_close(l, o[n]);
+}
+
+static KFold *fold_new(Lowering *l, const Node *f)
+{
+    check_dtype(l, f->in[0]->dt);
+    KFold *a = NEW(l->arena, KFold);
+    a->kind = (FoldKind)f->kind; a->dt = f->in[0]->dt; a->last = f->last; a->node = f; a->id = l->k->nfold++;
+    block_add(l, l->cur, (KStmt){ .kind = KS_fold, .fold = a });
+    return a;
+}
+
+static void fold_update(Lowering *l, KFold *a, KVal *v)
+{
+    a->value = v;
+    if (a->kind == FOLD_sum && (a->dt == DT_f32 || a->dt == DT_f64) && v->kind == KV_ew && v->op == OP_mul && v->block == l->cur && v->in[0]->dt == a->dt) {
+        a->mul_a = v->in[0]; a->mul_b = v->in[1];
+    }
+    if (a->kind == FOLD_argmax || a->kind == FOLD_argmin) {
+        int axis = 0;
+        while (!(a->node->axes >> axis & 1)) axis++;
+        ASSERT(a->node->axes == 1u << axis);
+        a->index = val_index(l, l->cur->loop->var);
+    }
+    block_add(l, l->cur, (KStmt){ .kind = KS_update, .fold = a });
+}
+
+/* Long float sums outside a vector loop are added up in chunks, so that they do not lose small addends. */
+static void loop_chunk(Lowering *l, KLoop *o, DType dt, FoldKind kind)
+{
+    if (kind == FOLD_sum && dtype_is_float(dt) && dt != DT_f64 && !o->vector && dim_hint(l->g, o->extent) > 4096) o->chunk = 1024;
+}
+
+static KVal *fold_result(Lowering *l, KFold *a)
+{
+    KVal p = { .kind = KV_fold, .dt = a->node->dt, .fold = a, .node = a->node };
+    KVal *v = arena_copy(l->arena, &p, sizeof p);
+    v->id = l->k->nval++;
+    v->block = l->cur;
+    vec_push(l->arena, &l->vals, v);
+    block_add(l, l->cur, (KStmt){ .kind = KS_val, .val = v });
+    return a->result = v;
+}
+
+/* ---- memo ------------------------------------------------------------------------------------------------------------------------ */
+static unsigned memo_hash(const Node *n, Dim *const *idx, const Guarding *q)
+{
+    uint64_t h = (uint64_t)n->id * 0x9e3779b97f4a7c15ull + (q ? (uint64_t)q->id : 0);
+    for (int i = 0; i < n->rank; i++) h = (h ^ (uint64_t)idx[i]->id) * 0x100000001b3ull;
+    return (unsigned)(h >> 20) & 1023;
+}
+
+static MemoEntry *memo_find(Lowering *l, const Node *n, Dim *const *idx)
+{
+    for (MemoEntry *e = l->memo[memo_hash(n, idx, l->guard)]; e; e = e->next) {
+        if (e->node != n || e->guard != l->guard) continue;
+        bool same = true;
+        for (int i = 0; i < n->rank && same; i++) same = e->idx[i] == idx[i];
+        if (same) return e;
+    }
+    return NULL;
+}
+
+static void memo_put(Lowering *l, const Node *n, Dim *const *idx, KVal *v)
+{
+    MemoEntry *e = memo_find(l, n, idx);
+    if (e) { e->val = v; return; }
+    unsigned h = memo_hash(n, idx, l->guard);
+    e = NEW(l->arena, MemoEntry);
+    e->node = n; e->guard = l->guard; e->val = v; e->next = l->memo[h];
+    e->idx = arena_copy(l->arena, idx, sizeof *idx * (size_t)(n->rank ? n->rank : 1));
+    l->memo[h] = e;
+}
+
+/* ---- stores ------------------------------------------------------------------------------------------------------------------------ */
+static void store_add(Lowering *l, const SubStore *s, KVal *v, Combine how)
+{
+    KStmt st = { .kind = KS_store, .val = v, .buf = buf_of(l, s->into, true), .how = how };
+    st.at.off = linear(l->g, s->into->rank, s->into->dims, s->coord);
+    values_in_addr(l, &st.at, &st.opnd, &st.nopnd);
+    KBlock *b = block_for_addr(l, v->block, &st.at, st.nopnd, st.opnd);
+    if (b->depth < l->k->body->depth) b = l->k->body;
+    block_add(l, b, st);
+    if (s->into == s->node && b->loop && l->row_loop && b == l->row_loop->body) {
+        StoredRow r = { v, st.buf, st.at.off };
+        vec_push(l->arena, &l->rows, r);
+    }
+}
+
+static bool same_index(const Node *n, Dim *const *a, Dim *const *b)
+{
+    for (int i = 0; i < n->rank; i++) if (a[i] != b[i]) return false;
+    return true;
+}
+
+/* Emits the stores that wait for this value at this index. */
+static void stores_for(Lowering *l, const Node *n, Dim *const *idx, KVal *v)
+{
+    if (l->sub->kind == SUB_scan || l->sub->kind == SUB_scatter || l->guard) return;
+    for (int i = 0; i < l->sub->nstore; i++) {
+        const SubStore *s = &l->sub->store[i];
+        if (l->done[i] || s->node != n || !same_index(n, s->at, idx)) continue;
+        l->done[i] = 1;
+        store_add(l, s, v, COMBINE_set);
+    }
+}
+
+/* A value of an earlier loop over the same row: from the result's own memory, or from a private row. */
+static KVal *row_again(Lowering *l, const Node *n, const KVal *v)
+{
+    for (int i = 0; i < l->rows.n; i++)
+        if (l->rows.at[i].val == v) {
+            l->k->buf.at[l->rows.at[i].buf].read = true;
+            KVal p = { .kind = KV_load, .dt = v->dt, .buf = l->rows.at[i].buf, .at.off = l->rows.at[i].off, .node = n };
+            return val_new(l, &p);
+        }
+    Dim *off = dim_const(l->g, 0), *stride = dim_const(l->g, 1);
+    for (int i = l->sub->rank - 1; i >= 0; i--)
+        if (l->sub->rows >> i & 1) {
+            off = dim_add(l->g, off, dim_mul(l->g, dim_idx(l->g, SPACE_VAR + i, l->sub->space[i]), stride));
+            stride = dim_mul(l->g, stride, l->sub->space[i]);
+        }
+    KBuf b = { .node = n, .dt = dtype_info[v->dt].compute == DT_i32 ? DT_i32 : dtype_info[v->dt].compute, .read = true, .write = true, .scratch = true, .size = stride };
+    if (v->dt == DT_bool) b.dt = DT_bool;
+    vec_push(l->arena, &l->k->buf, b);
+    int buf = l->k->buf.n - 1;
+    block_add(l, v->block, (KStmt){ .kind = KS_store, .val = (KVal *)v, .buf = buf, .at.off = off });
+    StoredRow r = { v, buf, off };
+    vec_push(l->arena, &l->rows, r);
+    KVal p = { .kind = KV_load, .dt = v->dt, .buf = buf, .at.off = off, .node = n };
+    return val_new(l, &p);
+}
+
+/* ---- folds ------------------------------------------------------------------------------------------------------------------------- */
+/* How many folds over the rows lie on the longest way below n inside this kernel; memoised by node id in `stage` (0: not known). */
+static int stage_of(Lowering *l, const Node *n, MapStr *seen)
+{
+    char key[16];
+    snprintf(key, sizeof key, "%d", n->id);
+    void **at = mapstr_at(seen, key);
+    if (*at) return (int)(intptr_t)*at - 1;
+    int s = 0;
+    if (!in_memory(l, n)) {
+        for (int i = 0; i < n->nin; i++) { int t = stage_of(l, n->in[i], seen); if (t > s) s = t; }
+        if (n->op == OP_fold && l->sub->iter[n->id]) s++;
+    }
+    *mapstr_at(seen, key) = (void *)(intptr_t)(s + 1);
+    return s;
+}
+
+static KVal *demand_row_fold(Lowering *l, const Node *f)
+{
+    KBlock *was = l->cur;
+    KLoop *was_row = l->row_loop;
+    l->cur = l->point;
+    KFold *fold[64]; int n = 0;
+    MapStr *seen = mapstr_new(l->arena);
+    int stage = stage_of(l, f, seen);
+    for (int i = 0; i < l->sub->nnode && n < (int)COUNT_OF(fold); i++) {    /* and its siblings: they need nothing that only this loop gives */
+        const Node *s = l->sub->node[i];
+        if (s->op != OP_fold || !l->sub->iter[s->id] || stage_of(l, s, seen) != stage) continue;
+        Dim *idx[MAX_RANK]; int r = 0;
+        for (int k = 0; k < s->in[0]->rank; k++) if (!(s->axes >> k & 1)) idx[r++] = l->sub->iter[s->id][k];
+        MemoEntry *e = memo_find(l, s, idx);
+        if (e && block_open(l, e->val->block)) continue;
+        fold[n++] = fold_new(l, s);
+    }
+    KLoop *loop[MAX_RANK];
+    int nl = rows_open(l, loop);
+    for (int i = 0; i < n; i++) {
+        KVal *v = demand(l, fold[i]->node->in[0], l->sub->iter[fold[i]->node->id]);
+        fold[i]->loop = loop[0];
+        fold_update(l, fold[i], v);
+        loop_chunk(l, loop[nl - 1], fold[i]->dt, fold[i]->kind);
+    }
+    loops_close(l, loop, nl);
+    l->row_loop = was_row;
+    KVal *result = NULL;
+    for (int i = 0; i < n; i++) {
+        const Node *s = fold[i]->node;
+        KVal *v = fold_result(l, fold[i]);
+        Dim *idx[MAX_RANK]; int r = 0;
+        for (int k = 0; k < s->in[0]->rank; k++) if (!(s->axes >> k & 1)) idx[r++] = l->sub->iter[s->id][k];
+        memo_put(l, s, idx, v);
+        stores_for(l, s, idx, v);
+        if (s == f) result = v;
+    }
+    l->cur = was;
+    return result;
+}
+
+static KVal *demand_inner_fold(Lowering *l, const Node *f, Dim *const *idx)
+{
+    KBlock *was = l->cur, *b = l->point;
+    for (int i = 0; i < f->rank; i++) b = block_for(l, b, idx[i]);
+    for (int i = 0; i < f->rank; i++) {
+        KVal **list = NULL; int n = 0;
+        values_in(l, idx[i], &list, &n);
+        for (int j = 0; j < n; j++) if (list[j]->block->depth > b->depth) b = list[j]->block;
+    }
+    for (Guarding *q = l->guard; q; q = q->up) { b = block_for(l, b, q->p.e); b = block_for(l, b, q->p.n); }
+    l->cur = b;
+    KFold *a = fold_new(l, f);
+    const Node *x = f->in[0];
+    Dim *in[MAX_RANK]; KLoop *loop[MAX_RANK]; int r = 0, nl = 0, last = -1;
+    for (int k = 0; k < x->rank; k++) if ((f->axes >> k & 1) && !dim_is(x->dims[k], 1)) last = k;
+    for (int k = 0; k < x->rank; k++) {
+        if (!(f->axes >> k & 1)) in[k] = idx[r++];
+        else if (k != last && dim_is(x->dims[k], 1) && f->kind <= FOLD_min) in[k] = dim_const(l->g, 0);
+        else {
+            Dim *var = dim_idx(l->g, LOOP_VAR + l->nloop++, x->dims[k]);
+            in[k] = var;
+            loop[nl++] = loop_new(l, var, l->vec_k && k == last);
+        }
+    }
+    if (!nl) {                          /* all reduced axes have size 1 */
+        Dim *var = dim_idx(l->g, LOOP_VAR + l->nloop++, dim_const(l->g, 1));
+        loop[nl++] = loop_new(l, var, false);
+    }
+    a->loop = loop[0];
+    KVal *v = demand(l, x, in);
+    fold_update(l, a, v);
+    loop_chunk(l, loop[nl - 1], a->dt, a->kind);
+    loops_close(l, loop, nl);
+    v = fold_result(l, a);
+    l->cur = was;
+    return v;
+}
+
+/* ---- demand ------------------------------------------------------------------------------------------------------------------------ */
+static KVal *demand_view(Lowering *l, const Node *n, Dim *const *idx)
+{
+    const Node *src = n->in[0];
+    Dim *to[MAX_RANK];
+    for (int k = 0; k < n->view.nidx; k++) to[k] = dim_subst(l->g, n->view.idx[k], n->rank, idx);
+    if (!n->view.npred) return demand(l, src, to);
+    Pred *p = NEWS(l->arena, Pred, n->view.npred);
+    for (int k = 0; k < n->view.npred; k++) {
+        p[k].e = dim_subst(l->g, n->view.pred[k].e, n->rank, idx);
+        p[k].n = dim_subst(l->g, n->view.pred[k].n, n->rank, idx);
+    }
+    if (in_memory(l, src) && !(src->op == OP_const && src->rank == 0)) return val_load(l, src, to, n->view.npred, p, n->view.fill);
+    Guarding *was = l->guard;
+    for (int k = 0; k < n->view.npred; k++) {
+        Guarding *q = NEW(l->arena, Guarding);
+        q->up = l->guard; q->p = p[k]; q->id = ++l->nguard;
+        l->guard = q;
+    }
+    KVal *v = demand(l, src, to);
+    l->guard = was;
+    KVal valid = { .kind = KV_valid, .dt = DT_bool, .at = { .npred = n->view.npred, .pred = p } };
+    KVal *in[3] = { val_new(l, &valid), v, val_const(l, n->dt, n->view.fill) };
+    return val_ew(l, OP_where, n->dt, 3, in);
+}
+
+/* The operands' numbers at idx, checked against the axes that use them, as variables of further addresses. */
+static void demand_indices(Lowering *l, const Node *n, int first, Dim *const *idx, Dim **var)
+{
+    for (int j = first; j < n->nin; j++) {
+        KVal *v = demand(l, n->in[j], idx);
+        Dim *limit = NULL;              /* the axis indexed by the bare operand */
+        for (int k = 0; k < n->view.nidx; k++) {
+            const Dim *e = n->view.idx[k];
+            if (e->kind == DIM_idx && e->var == DIM_OPERAND + j - first) limit = n->in[0]->dims[k];
+        }
+        if (limit) {
+            KVal c = { .kind = KV_check, .dt = DT_i64, .nin = 1, .in[0] = v, .dim = limit, .node = n };
+            c.at = guarded(l, NULL, 0, NULL);
+            v = val_new(l, &c);
+        }
+        var[j - first] = dim_idx(l->g, VALUE_VAR + v->id, limit ? limit : dim_const(l->g, INT64_MAX / 4));
+    }
+}
+
+static void subst_indexed(Lowering *l, const Node *n, int first, Dim *const *idx, int rank, Dim **to)
+{
+    Dim *var[MAX_RANK], *map[DIM_OPERAND + MAX_RANK] = { 0 };
+    demand_indices(l, n, first, idx, var);
+    for (int k = 0; k < rank; k++) map[k] = idx[k];
+    for (int j = first; j < n->nin; j++) map[DIM_OPERAND + j - first] = var[j - first];
+    for (int k = 0; k < n->view.nidx; k++) to[k] = dim_subst(l->g, n->view.idx[k], DIM_OPERAND + n->nin - first, map);
+}
+
+static KVal *demand_new(Lowering *l, const Node *n, Dim *const *idx)
+{
+    KVal *in[3];
+    switch (n->op) {
+    case OP_const:
+        if (n->rank == 0) return val_const(l, n->dt, scalar_load(n->dt, n->tensor->data));
+        return val_load(l, n, idx, 0, NULL, (Scalar){ 0 });
+    case OP_dims:
+        if (n->rank == 0) return val_index(l, n->size[0]);
+        return val_load(l, n, idx, 0, NULL, (Scalar){ 0 });
+    case OP_iota: return val_index(l, idx[n->axis]);
+    case OP_random: {
+        KVal r = { .kind = KV_random, .dt = DT_u64, .nin = 1, .in[0] = demand(l, n->in[0], NULL), .dim = linear(l->g, n->rank, n->dims, idx) };
+        return val_new(l, &r);
+    }
+    case OP_view: return demand_view(l, n, idx);
+    case OP_gather: {
+        Dim *to[MAX_RANK];
+        subst_indexed(l, n, 1, idx, n->rank, to);
+        return demand(l, n->in[0], to);
+    }
+    case OP_fold:
+        return l->sub->iter[n->id] && l->sub->home[n->id] == l->sub->id ? demand_row_fold(l, n) : demand_inner_fold(l, n, idx);
+    case OP_cast: case OP_bitcast: {
+        check_dtype(l, n->dt); check_dtype(l, n->in[0]->dt);
+        KVal c = { .kind = n->op == OP_cast ? KV_cast : KV_bitcast, .dt = n->dt, .nin = 1, .in[0] = demand(l, n->in[0], idx) };
+        return val_new(l, &c);
+    }
+    case OP_input: case OP_scatter: case OP_scan: case OP_join: case OP_call: case OP_part: case OP_COUNT:
+        ASSERT(!"a node that lies in memory"); break;
+    default: break;
+    }
+    for (int i = 0; i < n->nin; i++) { check_dtype(l, n->in[i]->dt); in[i] = demand(l, n->in[i], idx); }
+    return val_ew(l, n->op, n->dt, n->nin, in);
+}
+
+static KVal *demand(Lowering *l, const Node *n, Dim *const *idx)
+{
+    if (in_memory(l, n) && !(n->rank == 0 && (n->op == OP_const || n->op == OP_dims))) {
+        MemoEntry *m = memo_find(l, n, idx);
+        if (m && block_open(l, m->val->block)) return m->val;
+        KVal *v = val_load(l, n, idx, 0, NULL, (Scalar){ 0 });
+        memo_put(l, n, idx, v);
+        return v;
+    }
+    MemoEntry *e = memo_find(l, n, idx);
+    if (e && block_open(l, e->val->block)) return e->val;
+    KVal *v;
+    if (e && n->op != OP_view && n->op != OP_gather && e->val->block->loop && l->row_loop && e->val->block->loop->var == l->row_loop->var && !l->guard && cost_again(e->val) > 4)
+        v = row_again(l, n, e->val);
+    else
+        v = demand_new(l, n, idx);
+    if (!v->node) v->node = n;
+    memo_put(l, n, idx, v);
+    stores_for(l, n, idx, v);
+    return v;
+}
+
+/* ---- whole kernels -------------------------------------------------------------------------------------------------------------------- */
+static void lower_points(Lowering *l)
+{
+    const Subgraph *s = l->sub;
+    bool open = false;
+    KLoop *loop[MAX_RANK]; int nl = 0;
+    for (int pass = 0; pass < 2; pass++)             /* first what is one value for each row, then what needs the loop over it */
+        for (int i = 0; i < s->nstore; i++) {
+            bool inner = false;
+            for (int k = 0; k < s->store[i].into->rank; k++)
+                for (int a = 0; a < s->rank; a++)
+                    inner |= (s->rows >> a & 1) && dim_uses(s->store[i].coord[k], SPACE_VAR + a);
+            if (inner != (pass == 1) || l->done[i]) continue;
+            if (inner && !open) {
+                /* all that the row's values wait for comes before this loop */
+                l->cur = l->point;
+                nl = rows_open(l, loop);
+                open = true;
+            }
+            KVal *v = demand(l, s->store[i].node, s->store[i].at);
+            if (!l->done[i]) { l->done[i] = 1; store_add(l, &s->store[i], v, COMBINE_set); }
+        }
+    if (open) loops_close(l, loop, nl);
+}
+
+static void lower_scan(Lowering *l)
+{
+    const SubStore *s = &l->sub->store[0];
+    const Node *n = s->node;
+    KFold *a = fold_new(l, n);
+    a->running = true;
+    KLoop *o = loop_new(l, dim_idx(l->g, SPACE_VAR + n->axis, l->sub->space[n->axis]), false);
+    KVal *v = demand(l, n->in[0], s->at);
+    a->loop = o;
+    a->value = v;
+    block_add(l, l->cur, (KStmt){ .kind = KS_update, .fold = a });
+    v = fold_result(l, a);
+    store_add(l, s, v, COMBINE_set);
+    loop_close(l, o);
+}
+
+static void lower_scatter(Lowering *l)
+{
+    const SubStore *s = &l->sub->store[0];
+    const Node *n = s->node;
+    KLoop *loop[MAX_RANK]; int nl = 0;
+    for (int i = 0; i < l->sub->rank; i++) loop[nl++] = loop_new(l, dim_idx(l->g, SPACE_VAR + i, l->sub->space[i]), false);
+    Dim **to = NEWS(l->arena, Dim *, MAX_RANK);
+    KVal *v = demand(l, n->in[1], s->at);
+    subst_indexed(l, n, 2, s->at, n->in[1]->rank, to);
+    SubStore at = { .node = s->node, .into = s->node, .at = s->at, .coord = to };
+    store_add(l, &at, v, (Combine)n->kind);
+    KStmt *st = &l->cur->stmt.at[l->cur->stmt.n - 1];
+    st->at = guarded(l, st->at.off, 0, NULL);
+    if (n->view.npred) {
+        Pred *p = NEWS(l->arena, Pred, n->view.npred);
+        for (int k = 0; k < n->view.npred; k++) { p[k].e = dim_subst(l->g, n->view.pred[k].e, n->in[1]->rank, s->at); p[k].n = n->view.pred[k].n; }
+        st->at.pred = p; st->at.npred = n->view.npred;
+    }
+    loops_close(l, loop, nl);
+}
+
+static Kernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes, bool vec_k)
+{
+    Kernel *k = NEW(a, Kernel);
+    k->g = g; k->arena = a; k->sub = sub; k->lanes = lanes; k->mr = 1;
+    Lowering *l = NEW(a, Lowering);
+    *l = (Lowering){ .cx = cx, .arena = a, .g = g, .sub = sub, .k = k, .vec_k = vec_k };
+    l->done = NEWS(a, uint8_t, sub->nstore + 1);
+    bool serial = sub->kind == SUB_scatter;
+    /* roles of the axes: the last one of more than one element runs in lanes; if rows run along it, their loops do */
+    int last = -1;
+    for (int i = 0; i < sub->rank; i++) if (!dim_is(sub->space[i], 1)) last = i;
+    l->rows_vec = sub->kind == SUB_rows && last >= 0 && (sub->rows >> last & 1) && lanes > 1;
+    bool point_vec = !serial && !l->rows_vec && !vec_k && lanes > 1 && last >= 0 && !(sub->rows >> last & 1);
+    if (serial || (!point_vec && !l->rows_vec && !vec_k)) k->lanes = 1;
+    if (!serial)
+        for (int i = 0; i < sub->rank; i++)
+            if (!(sub->rows >> i & 1)) {
+                Dim *var = dim_idx(g, SPACE_VAR + i, sub->space[i]);
+                k->par[k->npar++] = (KAxis){ var, sub->space[i], 1 };
+                if (point_vec && i == last) k->vec_var = var;
+            }
+    k->top = block_new(l, NULL, NULL);
+    k->body = block_new(l, k->top, NULL);
+    l->cur = l->point = k->body;
+    KLoop *vec = NULL;
+    if (k->vec_var) {
+        vec = loop_new(l, k->vec_var, true);
+        vec->blocked = true;
+        l->point = l->cur;
+    }
+    switch (sub->kind) {
+    case SUB_scan: lower_scan(l); break;
+    case SUB_scatter: lower_scatter(l); break;
+    case SUB_map: case SUB_rows: case SUB_dot: lower_points(l); break;
+    case SUB_call: case SUB_COUNT: ASSERT(!"a call is no kernel");
+    }
+    if (vec) { l->cur = l->point; loop_close(l, vec); }
+    return k;
+}
+
+/* Loads inside the loops of a contraction that would gather lane by lane. */
+static int strided_loads(const Kernel *k, const KBlock *b, const Dim *lane, int depth)
+{
+    int n = 0;
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop) n += strided_loads(k, s->loop->body, s->loop->vector ? s->loop->var : lane, depth + (s->loop->blocked ? 0 : 1));
+        if (s->kind != KS_val || s->val->kind != KV_load || !lane || !depth || !dim_uses(s->val->at.off, lane->var)) continue;
+        Dim *c, *rest;
+        n += !dim_linear(k->g, s->val->at.off, lane->var, &c, &rest) || !(dim_is(c, 1));
+    }
+    return n;
+}
+
+Kernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes)
+{
+    Kernel *k = lower_once(cx, a, g, sub, lanes, false);
+    if (sub->kind == SUB_dot && lanes > 1) {
+        int bad = strided_loads(k, k->body, NULL, 0);
+        if (bad || !k->vec_var) {
+            Kernel *other = lower_once(cx, a, g, sub, lanes, true);
+            int worse = strided_loads(other, other->body, NULL, 0);
+            if (worse < bad || (!k->vec_var && !worse)) k = other;
+        }
+    }
+    kernel_schedule(k, lanes);
+    return k;
+}

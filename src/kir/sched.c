@@ -1,0 +1,366 @@
+/* Scheduling of a lowered kernel: adjacent axes that all addresses cross with one stride become one; a contraction gets a tile of rows and vectors that
+ * stays in registers; loops get their number of vectors a step, parallel axes their steps. Sizes are the graph's hints: they decide speed, never
+ * the result. Also what can be read off a scheduled kernel: scratch layout, aliasing. */
+#include "kir/kir.h"
+
+typedef void (*DimFn)(void *arg, Dim **d, bool pred);
+
+static void each_addr(KAddr *a, DimFn fn, void *arg)
+{
+    if (a->off) fn(arg, &a->off, false);
+    for (int i = 0; i < a->npred; i++) { fn(arg, &a->pred[i].e, true); fn(arg, &a->pred[i].n, true); }
+}
+
+/* Calls fn for each Dim in the statements of a block and the loops inside. */
+static void each_dim(KBlock *b, DimFn fn, void *arg)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        KStmt *s = &b->stmt.at[i];
+        switch (s->kind) {
+        case KS_val:
+            if (s->val->dim) fn(arg, &s->val->dim, false);
+            each_addr(&s->val->at, fn, arg);
+            break;
+        case KS_store: each_addr(&s->at, fn, arg); break;
+        case KS_loop: each_dim(s->loop->body, fn, arg); break;
+        case KS_fold: case KS_update: break;
+        }
+    }
+}
+
+/* ---- merging axes ------------------------------------------------------------------------------------------------------------------ */
+typedef struct Merging { Graph *g; Dim *a, *b, *t; bool ok; } Merging;
+
+static void merge_test(void *arg, Dim **d, bool pred)
+{
+    Merging *m = arg;
+    bool ua = dim_uses(*d, m->a->var), ub = dim_uses(*d, m->b->var);
+    if (!m->ok || (!ua && !ub)) return;
+    Dim *ca, *cb, *rest;
+    m->ok = !pred && dim_linear(m->g, *d, m->a->var, &ca, &rest) && dim_linear(m->g, rest, m->b->var, &cb, &rest)
+            && !dim_uses(ca, m->b->var) && dim_mul(m->g, cb, m->b->a) == ca;
+}
+
+static void merge_apply(void *arg, Dim **d, bool pred)
+{
+    Merging *m = arg;
+    (void)pred;
+    if (!dim_uses(*d, m->a->var) && !dim_uses(*d, m->b->var)) return;
+    Dim *c, *rest;
+    dim_linear(m->g, *d, m->a->var, &c, &rest);
+    dim_linear(m->g, rest, m->b->var, &c, &rest);
+    *d = dim_add(m->g, dim_mul(m->g, c, m->t), rest);
+}
+
+static bool merge_pair(Kernel *k, Dim *a, Dim *b, Dim **t, int *count)
+{
+    Merging m = { k->g, a, b, NULL, true };
+    each_dim(k->top, merge_test, &m);
+    each_dim(k->body, merge_test, &m);
+    if (!m.ok) return false;
+    *t = m.t = dim_idx(k->g, MERGED_VAR + (*count)++, dim_mul(k->g, a->a, b->a));
+    each_dim(k->top, merge_apply, &m);
+    each_dim(k->body, merge_apply, &m);
+    return true;
+}
+
+/* Every loop over a has nothing in it but one loop over b? */
+static bool loops_nested(const KBlock *b, const Dim *outer, const Dim *inner, int *found)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KLoop *o = b->stmt.at[i].kind == KS_loop ? b->stmt.at[i].loop : NULL;
+        if (!o) continue;
+        if (o->var == outer) {
+            ++*found;
+            if (o->chunk || o->body->stmt.n != 1 || o->body->stmt.at[0].kind != KS_loop || o->body->stmt.at[0].loop->var != inner) return false;
+        } else if (o->var == inner && b->loop && b->loop->var != outer) return false;
+        if (!loops_nested(o->body, outer, inner, found)) return false;
+    }
+    return true;
+}
+
+static void loops_replace(KBlock *b, const Dim *outer, Dim *t)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        if (b->stmt.at[i].kind != KS_loop) continue;
+        KLoop *o = b->stmt.at[i].loop;
+        if (o->var == outer) {
+            KLoop *in = o->body->stmt.at[0].loop;
+            in->var = t; in->extent = t->a; in->body->up = b; in->body->depth = b->depth + 1;
+            *o = *in;
+            o->body->loop = o;
+        }
+        loops_replace(o->body, outer, t);
+    }
+}
+
+static KLoop *loop_inside(const KBlock *b, const Dim *var)
+{
+    for (int i = 0; i < b->stmt.n; i++)
+        if (b->stmt.at[i].kind == KS_loop && b->stmt.at[i].loop->var == var) return b->stmt.at[i].loop;
+    return NULL;
+}
+
+static bool merge_loops(Kernel *k, KBlock *b, int *count)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        if (b->stmt.at[i].kind != KS_loop) continue;
+        KLoop *o = b->stmt.at[i].loop;
+        if (o->body->stmt.n == 1 && o->body->stmt.at[0].kind == KS_loop && !o->vector) {
+            KLoop *in = o->body->stmt.at[0].loop;
+            Dim *outer = o->var, *inner = in->var, *t;
+            int found = 0;
+            if (!in->blocked && loops_nested(k->body, outer, inner, &found) && found && merge_pair(k, outer, inner, &t, count)) {
+                loops_replace(k->body, outer, t);
+                return true;
+            }
+        }
+        if (merge_loops(k, o->body, count)) return true;
+    }
+    return false;
+}
+
+static void merge_axes(Kernel *k)
+{
+    int count = 0;
+    for (int i = 0; i + 1 < k->npar;) {
+        Dim *a = k->par[i].var, *b = k->par[i + 1].var, *t;
+        KLoop *vec = b == k->vec_var ? loop_inside(k->body, b) : NULL;
+        if (a == k->vec_var || !merge_pair(k, a, b, &t, &count)) { i++; continue; }
+        if (vec) { vec->var = t; vec->extent = t->a; k->vec_var = t; }
+        k->par[i] = (KAxis){ t, t->a, 1 };
+        for (int j = i + 1; j + 1 < k->npar; j++) k->par[j] = k->par[j + 1];
+        k->npar--;
+        if (i) i--;
+    }
+    while (merge_loops(k, k->body, &count)) { }
+}
+
+/* ---- how values differ in a tile ------------------------------------------------------------------------------------------------------ */
+typedef struct Varying { const Dim *lane, *row; uint8_t v; } Varying;
+
+static void vary_dim(void *arg, Dim **d, bool pred)
+{
+    Varying *y = arg;
+    (void)pred;
+    if (y->lane && dim_uses(*d, y->lane->var)) y->v |= VARY_lane;
+    if (y->row && dim_uses(*d, y->row->var)) y->v |= VARY_row;
+}
+
+static void vary_block(Kernel *k, KBlock *b, const Dim *lane)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        KStmt *s = &b->stmt.at[i];
+        Varying y = { lane, k->row_var, 0 };
+        switch (s->kind) {
+        case KS_val:
+            if (s->val->dim) vary_dim(&y, &s->val->dim, false);
+            each_addr(&s->val->at, vary_dim, &y);
+            for (int j = 0; j < s->val->nin; j++) y.v |= s->val->in[j]->vary;
+            for (int j = 0; j < s->val->nopnd; j++) y.v |= s->val->opnd[j]->vary;
+            if (s->val->fold) y.v = s->val->fold->vary;
+            s->val->vary = s->vary = y.v;
+            break;
+        case KS_store:
+            each_addr(&s->at, vary_dim, &y);
+            for (int j = 0; j < s->nopnd; j++) y.v |= s->opnd[j]->vary;
+            s->vary = y.v | s->val->vary;
+            break;
+        case KS_loop: vary_block(k, s->loop->body, s->loop->vector ? s->loop->var : lane); break;
+        case KS_fold: s->fold->vary = 0; break;
+        case KS_update: {
+            KFold *f = s->fold;
+            s->vary = f->value->vary;
+            bool own = false;            /* its own loops run in lanes: one result */
+            for (KBlock *c = b; c && c->loop; c = c->up) { own |= c->loop->vector && !c->loop->blocked; if (c->loop == f->loop) break; }
+            f->vary = own ? f->value->vary & VARY_row : f->value->vary;
+            if (own) s->vary |= VARY_lane;
+            break;
+        }
+        }
+    }
+}
+
+/* ---- tiles ------------------------------------------------------------------------------------------------------------------------------ */
+static void count_loads(const KBlock *b, const Dim *row, bool inside, int *with, int *without, int *ops)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop) count_loads(s->loop->body, row, inside || !s->loop->blocked, with, without, ops);
+        if (s->kind != KS_val || !inside) continue;
+        if (s->val->kind == KV_load) { if (dim_uses(s->val->at.off, row->var)) ++*with; else ++*without; }
+        else if (s->val->kind != KV_const && s->val->kind != KV_index) ++*ops;
+    }
+}
+
+static int count_folds(const KBlock *b)
+{
+    int n = 0;
+    for (int i = 0; i < b->stmt.n; i++) n += b->stmt.at[i].kind == KS_fold ? 1 : b->stmt.at[i].kind == KS_loop ? count_folds(b->stmt.at[i].loop->body) : 0;
+    return n;
+}
+
+static void choose_tile(Kernel *k, KLoop *vec)
+{
+    int64_t best = 1;
+    int ops = 0;
+    for (int i = 0; i < k->npar; i++) {
+        if (k->par[i].var == k->vec_var) continue;
+        int with = 0, without = 0;
+        ops = 0;
+        count_loads(k->body, k->par[i].var, false, &with, &without, &ops);
+        int64_t n = dim_hint(k->g, k->par[i].extent);
+        if (with && without && n > best) { best = n; k->row_var = k->par[i].var; k->row_extent = k->par[i].extent; }
+    }
+    int64_t vecs = vec ? (dim_hint(k->g, vec->extent) + k->lanes - 1) / k->lanes : 4;
+    int regs = k->lanes >= 16 ? 26 : 12, folds = count_folds(k->body);
+    regs /= folds > 1 ? folds : 1;
+    if (ops > 4) regs /= 2;
+    int nv = k->lanes >= 16 ? (vecs >= 4 ? 4 : (int)vecs) : (vecs >= 2 ? 2 : (int)vecs);
+    if (!vec) nv = k->lanes >= 16 ? 4 : 2;
+    if (nv < 1) nv = 1;
+    if (nv == 3) nv = 2;
+    int mr = regs / nv;
+    if (mr > 14) mr = 14;
+    if (mr < 1) mr = 1;
+    if (k->row_var) {
+        int64_t tiles = (best + mr - 1) / mr;
+        mr = (int)((best + tiles - 1) / tiles);
+    } else mr = 1;
+    if (mr == 1) k->row_var = NULL;
+    k->mr = mr;
+    if (vec) vec->nv = nv;
+    for (int i = 0; i < k->npar; i++) {              /* rows of the tile last: the panel of the other operand stays in cache */
+        if (k->par[i].var == k->vec_var) k->par[i].step = (int64_t)nv * k->lanes;
+        if (k->par[i].var != k->row_var) continue;
+        KAxis r = k->par[i];
+        for (int j = i; j + 1 < k->npar; j++) k->par[j] = k->par[j + 1];
+        r.step = mr;
+        k->par[k->npar - 1] = r;
+        break;
+    }
+    for (int i = 0; i < k->npar; i++) if (k->par[i].var == k->vec_var) k->par[i].step = (int64_t)nv * k->lanes;
+}
+
+static bool has_update(const KBlock *b)
+{
+    for (int i = 0; i < b->stmt.n; i++)
+        if (b->stmt.at[i].kind == KS_update || (b->stmt.at[i].kind == KS_loop && has_update(b->stmt.at[i].loop->body))) return true;
+    return false;
+}
+
+/* Vector loops over rows: several vectors a step hide the latency of the accumulators. */
+static void choose_steps(Kernel *k, KBlock *b)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        if (b->stmt.at[i].kind != KS_loop) continue;
+        KLoop *o = b->stmt.at[i].loop;
+        if (o->vector && !o->blocked) {
+            int64_t vecs = dim_hint(k->g, o->extent) / k->lanes;
+            int nv = has_update(o->body) ? (o->body->stmt.n > 16 ? 2 : 4) : 1;
+            if (nv == 4 && k->mr > 4) nv = 2;
+            while (nv > 1 && vecs < nv) nv /= 2;
+            o->nv = nv;
+        }
+        choose_steps(k, o->body);
+    }
+}
+
+static double block_cost(const Kernel *k, const KBlock *b, double times)
+{
+    double c = 0;
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop) c += block_cost(k, s->loop->body, s->loop->vector ? times * (s->loop->nv > 1 ? 2 : 2) : times) + 4;
+        else c += times * (s->kind == KS_val && s->val->kind == KV_ew ? 2 : 1);
+    }
+    return c;
+}
+
+static Dim *loops_work(const Kernel *k, const KBlock *b)
+{
+    int n = 1;
+    Dim *w = NULL;
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind != KS_loop) { n += s->kind == KS_val && s->val->kind == KV_ew ? 1 : 0; continue; }
+        Dim *x = loops_work(k, s->loop->body);
+        if (!s->loop->blocked) x = dim_mul(k->g, x, s->loop->extent);
+        w = w ? dim_add(k->g, w, x) : x;
+    }
+    Dim *own = dim_const(k->g, n);
+    return w ? dim_add(k->g, w, own) : own;
+}
+
+void kernel_schedule(Kernel *k, int lanes)
+{
+    Graph *g = k->g;
+    (void)lanes;
+    merge_axes(k);
+    KLoop *vec = k->vec_var ? loop_inside(k->body, k->vec_var) : NULL;
+    if (k->sub->kind == SUB_dot && k->lanes > 1) choose_tile(k, vec);
+    else if (vec) {
+        int64_t step = 8192;
+        if (has_update(vec->body)) {
+            int64_t vecs = dim_hint(g, vec->extent) / k->lanes;
+            vec->nv = count_folds(vec->body) > 2 ? 2 : 4;
+            while (vec->nv > 1 && vecs < vec->nv) vec->nv /= 2;
+            step = (int64_t)vec->nv * k->lanes;
+        }
+        for (int i = 0; i < k->npar; i++) if (k->par[i].var == k->vec_var) k->par[i].step = step;
+    }
+    choose_steps(k, k->body);
+    vary_block(k, k->top, NULL);
+    vary_block(k, k->body, NULL);
+    k->total = dim_const(g, 1);
+    Dim *points = dim_const(g, 1);
+    for (int i = 0; i < k->npar; i++) {
+        k->total = dim_mul(g, k->total, k->par[i].step == 1 ? k->par[i].extent : dim_ceildiv(g, k->par[i].extent, dim_const(g, k->par[i].step)));
+        points = dim_mul(g, points, k->par[i].extent);
+    }
+    k->work = dim_mul(g, points, loops_work(k, k->body));
+    k->cost = 10 + block_cost(k, k->body, 1);
+    if (k->sub->kind == SUB_map && vec && dim_hint(g, points) * 4 >= (int64_t)32 << 20) k->stream = true;
+}
+
+/* ---- what can be read off ------------------------------------------------------------------------------------------------------------------ */
+Dim *kernel_scratch(const Kernel *k, int buf)
+{
+    Dim *at = dim_const(k->g, 0);
+    for (int i = 0; i < buf; i++) {
+        if (!k->buf.at[i].scratch) continue;
+        Dim *bytes = dim_mulc(k->g, k->buf.at[i].size, (int64_t)dtype_size(k->buf.at[i].dt));
+        at = dim_add(k->g, at, dim_mulc(k->g, dim_ceildiv(k->g, bytes, dim_const(k->g, 64)), 64));
+    }
+    return at;
+}
+
+typedef struct Aliasing { int in, out; const Dim *write; bool ok, written; const KLoop *loop; } Aliasing;
+
+static void alias_walk(const KBlock *b, Aliasing *x, bool second)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop) alias_walk(s->loop->body, x, second);
+        if (s->kind == KS_store && s->buf == x->out) {
+            if ((x->write && s->at.off != x->write) || s->at.npred || s->how != COMBINE_set) x->ok = false;
+            x->write = s->at.off;
+            x->written = true;
+        }
+        if (second && s->kind == KS_val && s->val->kind == KV_load && s->val->buf == x->in) x->ok &= s->val->at.off == x->write && !x->written;
+    }
+}
+
+bool kernel_may_alias(const Kernel *k, int in, int out)
+{
+    const KBuf *a = &k->buf.at[in], *b = &k->buf.at[out];
+    if (a->scratch || b->scratch || a->write || dtype_size(a->dt) != dtype_size(b->dt) || k->sub->kind == SUB_scatter) return false;
+    Aliasing x = { .in = in, .out = out, .ok = true };
+    alias_walk(k->top, &x, false);
+    alias_walk(k->body, &x, false);
+    if (!x.write || !x.ok) return false;
+    x.written = false;
+    alias_walk(k->top, &x, true);
+    alias_walk(k->body, &x, true);
+    return x.ok;
+}
