@@ -199,7 +199,7 @@ Dim *dim_sym(Graph *g, int sym) { return dim_intern(g, &(Dim){ .kind = DIM_sym, 
 Dim *dim_idx(Graph *g, int var, Dim *extent)
 {
     ASSERT(var >= 0 && extent->idx_mask == 0);
-    if (dim_is(extent, 1) && var < DIM_OPERAND) return dim_const(g, 0);
+    if (dim_is(extent, 1) && (var < DIM_OPERAND || var >= SPACE_VAR)) return dim_const(g, 0);
     return dim_intern(g, &(Dim){ .kind = DIM_idx, .var = var, .a = extent });
 }
 

@@ -235,10 +235,11 @@ static void loop_close(Lowering *l, KLoop *o)
 static int rows_open(Lowering *l, KLoop **o)
 {
     int n = 0, last = -1;
-    for (int i = 0; i < l->sub->rank; i++) if (l->sub->rows >> i & 1) last = i;
+    for (int i = 0; i < l->sub->rank; i++) if ((l->sub->rows >> i & 1) && !dim_is(l->sub->space[i], 1)) last = i;
     for (int i = 0; i < l->sub->rank; i++)
-        if (l->sub->rows >> i & 1) o[n++] = loop_new(l, dim_idx(l->g, SPACE_VAR + i, l->sub->space[i]), l->rows_vec && i == last);
-    l->row_loop = o[n - 1];
+        if ((l->sub->rows >> i & 1) && !dim_is(l->sub->space[i], 1))
+            o[n++] = loop_new(l, dim_idx(l->g, SPACE_VAR + i, l->sub->space[i]), l->rows_vec && i == last);
+    l->row_loop = n ? o[n - 1] : NULL;
     return n;
 }
 
@@ -256,7 +257,7 @@ static KFold *fold_new(Lowering *l, const Node *f)
     return a;
 }
 
-static void fold_update(Lowering *l, KFold *a, KVal *v)
+static void fold_update(Lowering *l, KFold *a, KVal *v, Dim *const *in)
 {
     a->value = v;
     if (a->kind == FOLD_sum && (a->dt == DT_f32 || a->dt == DT_f64) && v->kind == KV_ew && v->op == OP_mul && v->block == l->cur && v->in[0]->dt == a->dt) {
@@ -266,7 +267,7 @@ static void fold_update(Lowering *l, KFold *a, KVal *v)
         int axis = 0;
         while (!(a->node->axes >> axis & 1)) axis++;
         ASSERT(a->node->axes == 1u << axis);
-        a->index = val_index(l, l->cur->loop->var);
+        a->index = val_index(l, in[axis]);
     }
     block_add(l, l->cur, (KStmt){ .kind = KS_update, .fold = a });
 }
@@ -415,9 +416,9 @@ static KVal *demand_row_fold(Lowering *l, const Node *f)
     int nl = rows_open(l, loop);
     for (int i = 0; i < n; i++) {
         KVal *v = demand(l, fold[i]->node->in[0], l->sub->iter[fold[i]->node->id]);
-        fold[i]->loop = loop[0];
-        fold_update(l, fold[i], v);
-        loop_chunk(l, loop[nl - 1], fold[i]->dt, fold[i]->kind);
+        fold[i]->loop = nl ? loop[0] : NULL;
+        fold_update(l, fold[i], v, l->sub->iter[fold[i]->node->id]);
+        if (nl) loop_chunk(l, loop[nl - 1], fold[i]->dt, fold[i]->kind);
     }
     loops_close(l, loop, nl);
     l->row_loop = was_row;
@@ -451,22 +452,14 @@ static KVal *demand_inner_fold(Lowering *l, const Node *f, Dim *const *idx)
     Dim *in[MAX_RANK]; KLoop *loop[MAX_RANK]; int r = 0, nl = 0, last = -1;
     for (int k = 0; k < x->rank; k++) if ((f->axes >> k & 1) && !dim_is(x->dims[k], 1)) last = k;
     for (int k = 0; k < x->rank; k++) {
-        if (!(f->axes >> k & 1)) in[k] = idx[r++];
-        else if (k != last && dim_is(x->dims[k], 1) && f->kind <= FOLD_min) in[k] = dim_const(l->g, 0);
-        else {
-            Dim *var = dim_idx(l->g, LOOP_VAR + l->nloop++, x->dims[k]);
-            in[k] = var;
-            loop[nl++] = loop_new(l, var, l->vec_k && k == last);
-        }
+        if (!(f->axes >> k & 1)) { in[k] = idx[r++]; continue; }
+        in[k] = dim_idx(l->g, LOOP_VAR + l->nloop++, x->dims[k]);
+        if (!dim_is_const(in[k])) loop[nl++] = loop_new(l, in[k], l->vec_k && k == last);
     }
-    if (!nl) {                          /* all reduced axes have size 1 */
-        Dim *var = dim_idx(l->g, LOOP_VAR + l->nloop++, dim_const(l->g, 1));
-        loop[nl++] = loop_new(l, var, false);
-    }
-    a->loop = loop[0];
+    a->loop = nl ? loop[0] : NULL;
     KVal *v = demand(l, x, in);
-    fold_update(l, a, v);
-    loop_chunk(l, loop[nl - 1], a->dt, a->kind);
+    fold_update(l, a, v, in);
+    if (nl) loop_chunk(l, loop[nl - 1], a->dt, a->kind);
     loops_close(l, loop, nl);
     v = fold_result(l, a);
     l->cur = was;
@@ -616,14 +609,15 @@ static void lower_scan(Lowering *l)
     const Node *n = s->node;
     KFold *a = fold_new(l, n);
     a->running = true;
-    KLoop *o = loop_new(l, dim_idx(l->g, SPACE_VAR + n->axis, l->sub->space[n->axis]), false);
+    Dim *var = dim_idx(l->g, SPACE_VAR + n->axis, l->sub->space[n->axis]);
+    KLoop *o = dim_is_const(var) ? NULL : loop_new(l, var, false);
     KVal *v = demand(l, n->in[0], s->at);
     a->loop = o;
     a->value = v;
     block_add(l, l->cur, (KStmt){ .kind = KS_update, .fold = a });
     v = fold_result(l, a);
     store_add(l, s, v, COMBINE_set);
-    loop_close(l, o);
+    if (o) loop_close(l, o);
 }
 
 static void lower_scatter(Lowering *l)
@@ -631,7 +625,8 @@ static void lower_scatter(Lowering *l)
     const SubStore *s = &l->sub->store[0];
     const Node *n = s->node;
     KLoop *loop[MAX_RANK]; int nl = 0;
-    for (int i = 0; i < l->sub->rank; i++) loop[nl++] = loop_new(l, dim_idx(l->g, SPACE_VAR + i, l->sub->space[i]), false);
+    for (int i = 0; i < l->sub->rank; i++)
+        if (!dim_is(l->sub->space[i], 1)) loop[nl++] = loop_new(l, dim_idx(l->g, SPACE_VAR + i, l->sub->space[i]), false);
     Dim **to = NEWS(l->arena, Dim *, MAX_RANK);
     KVal *v = demand(l, n->in[1], s->at);
     subst_indexed(l, n, 2, s->at, n->in[1]->rank, to);
@@ -663,7 +658,7 @@ static Kernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int 
     if (serial || (!point_vec && !l->rows_vec && !vec_k)) k->lanes = 1;
     if (!serial)
         for (int i = 0; i < sub->rank; i++)
-            if (!(sub->rows >> i & 1)) {
+            if (!(sub->rows >> i & 1) && !dim_is(sub->space[i], 1)) {
                 Dim *var = dim_idx(g, SPACE_VAR + i, sub->space[i]);
                 k->par[k->npar++] = (KAxis){ var, sub->space[i], 1 };
                 if (point_vec && i == last) k->vec_var = var;

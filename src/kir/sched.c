@@ -172,7 +172,7 @@ static void vary_block(Kernel *k, KBlock *b, const Dim *lane)
             KFold *f = s->fold;
             s->vary = f->value->vary;
             bool own = false;            /* its own loops run in lanes: one result */
-            for (KBlock *c = b; c && c->loop; c = c->up) { own |= c->loop->vector && !c->loop->blocked; if (c->loop == f->loop) break; }
+            for (KBlock *c = f->loop ? b : NULL; c && c->loop; c = c->up) { own |= c->loop->vector && !c->loop->blocked; if (c->loop == f->loop) break; }
             f->vary = own ? f->value->vary & VARY_row : f->value->vary;
             if (own) s->vary |= VARY_lane;
             break;
