@@ -39,7 +39,7 @@ struct KFold {                          /* an accumulator, declared before its o
     KVal *value, *mul_a, *mul_b;        /* of each iteration; mul_a and mul_b: value is their product and serves nothing else */
     KVal *index;                        /* arg folds: the position, i64 */
     KVal *result;
-    KLoop *loop;                        /* outermost */
+    KLoop *loop, *own;                  /* outermost of its loops; the one of them that runs in lanes, or NULL */
     int id;
     uint8_t vary;                       /* of the result: VARY_lane when each lane has its own accumulator */
     const Node *node;

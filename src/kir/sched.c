@@ -171,10 +171,13 @@ static void vary_block(Kernel *k, KBlock *b, const Dim *lane)
         case KS_update: {
             KFold *f = s->fold;
             s->vary = f->value->vary;
-            bool own = false;            /* its own loops run in lanes: one result */
-            for (KBlock *c = f->loop ? b : NULL; c && c->loop; c = c->up) { own |= c->loop->vector && !c->loop->blocked; if (c->loop == f->loop) break; }
-            f->vary = own ? f->value->vary & VARY_row : f->value->vary;
-            if (own) s->vary |= VARY_lane;
+            f->own = NULL;               /* its own loops run in lanes: one result */
+            for (KBlock *c = f->loop ? b : NULL; c && c->loop; c = c->up) {
+                if (c->loop->vector && !c->loop->blocked) f->own = c->loop;
+                if (c->loop == f->loop) break;
+            }
+            f->vary = f->own ? f->value->vary & VARY_row : f->value->vary;
+            if (f->own) s->vary |= VARY_lane;
             break;
         }
         }

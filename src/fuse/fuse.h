@@ -1,0 +1,63 @@
+/* fuse: which nodes become one kernel (plan.c, legal.c), and where buffers live (memory.c). Sees the primitive graph only. */
+#ifndef SN_FUSE_H
+#define SN_FUSE_H
+#include "base/base.h"
+#include "ir/ir.h"
+
+typedef struct Refusal { const Node *from, *to; const char *rule, *why; } Refusal;     /* `to` might have joined the kernel of `from` */
+typedef struct Plan {
+    Graph *g; Arena *arena;
+    int nkernel; Subgraph *kernel;      /* in an order in which they can run */
+    bool *once;                         /* by kernel: depends on constants only, runs when the program is made */
+    int *home;                          /* by node id: position in kernel, or HOME_... */
+    uint8_t *stored;                    /* by node id: lies in memory */
+    VEC(Refusal) refusal;
+    int ndecision;                      /* fusions decided; Options.limit counts them */
+} Plan;
+/* fuse false: one kernel for each operator of the model (or more when one operator needs several). Never fails on a valid graph. */
+Plan *plan_make(Ctx *cx, Arena *a, Graph *g, bool fuse);
+
+/* ---- plan.c and legal.c ------------------------------------------------------------------------------------------------------------------ */
+typedef struct Group {
+    SubKind kind;
+    int id, merged;                     /* merged: the group that took it over, or -1 */
+    bool once;
+    int origin;
+    int rank; Dim *const *space; uint32_t rows;
+    VEC(Node *) node;
+    VEC(SubStore) store;                /* into other nodes' buffers */
+    VEC(int) succ;                      /* groups that read from it */
+    int stamp;
+} Group;
+typedef struct Planner {
+    Ctx *cx; Arena *arena; Graph *g; bool fuse; Plan *plan;
+    VEC(Group *) group;
+    int *home;                          /* by node: group (follow merged), HOME_... */
+    Dim ***coord;                       /* by node: its index at a point of its group's space */
+    Dim ***iter;                        /* by node: for folds over rows */
+    uint8_t *live, *constant, *output;
+    int *uses;
+    VEC(int) *readers;                  /* by node: groups that read it from memory (recent ones) */
+    VEC(int) *writers;                  /* by node: groups that write parts of it (joins, scatters), else its home */
+    int stamp;
+} Planner;
+Group *group_of(const Planner *p, int home);
+/* Is what the operand x reads, seen from index idx of its consumer, a node of group q? Then *src and its index at (NULL behind a predicate). */
+const Node *operand_source(Planner *p, const Node *x, Dim *const *idx, Dim **at, bool *padded);
+bool group_reaches(Planner *p, const Group *from, const Group *to);
+
+typedef struct Candidate { Group *q; const Node *n; Dim **coord; uint32_t rows; } Candidate;    /* joining: its coordinates there; rows: axes it reduces */
+typedef const char *(*Allow)(Planner *p, Candidate *c);
+const char *allow_same_point(Planner *p, Candidate *c);
+const char *allow_rows(Planner *p, Candidate *c);
+const char *allow_never_rows(Planner *p, Candidate *c);
+const char *allow_never_dot(Planner *p, Candidate *c);
+Dim **space_index(Planner *p, const Group *q, int rank, Dim *const *dims, bool outside_rows);   /* index of a tensor of as many elements as the space, or NULL */
+
+/* ---- memory.c ------------------------------------------------------------------------------------------------------------------------------ */
+/* A buffer of the arena: alive from kernel `first` (which writes it) to `last` (the last that reads it). may_share: an earlier buffer's number whose memory
+ * it can take over because the kernel `first` allows it in place, or -1. */
+typedef struct MemBuf { int first, last, may_share; int64_t bytes, offset; } MemBuf;
+/* Sets offsets (multiples of 64); returns the arena's size. Larger buffers first, each at the lowest place that is free while it lives. */
+int64_t memory_place(Arena *scratch, int n, MemBuf *b);
+#endif

@@ -1,0 +1,132 @@
+/* When a node may join a kernel: each condition returns NULL or the reason why not.
+ *
+ * Everything rests on one question. A kernel runs over a space of points; each of its nodes is computed at one index for each point. A consumer can join
+ * if there is an index for it at each point such that, through the views between them, it needs each of the kernel's nodes exactly at the index
+ * computed there. Index maps are canonical expressions, so "exactly" is a comparison of pointers. */
+#include "fuse/fuse.h"
+
+Dim **space_index(Planner *p, const Group *q, int rank, Dim *const *dims, bool outside_rows)
+{
+    Graph *g = p->g;
+    Dim *flat = dim_const(g, 0), *count = dim_const(g, 1), *want = dim_const(g, 1);
+    Dim **idx = NEWS(p->arena, Dim *, rank + 1);
+    int same = 0, n = 0;
+    for (int i = 0; i < q->rank; i++) {
+        if (outside_rows && (q->rows >> i & 1)) continue;
+        Dim *v = dim_idx(g, SPACE_VAR + i, q->space[i]);
+        flat = dim_add(g, dim_mul(g, flat, q->space[i]), v);
+        count = dim_mul(g, count, q->space[i]);
+        if (n < rank && dims[n] == q->space[i]) { idx[n] = v; same++; }
+        n++;
+    }
+    if (n == rank && same == rank) return idx;
+    for (int i = 0; i < rank; i++) want = dim_mul(g, want, dims[i]);
+    if (want != count) return NULL;
+    int first = 0;
+    while (first < rank && dim_is(dims[first], 1)) first++;
+    for (int i = rank - 1; i >= 0; i--) {
+        if (dim_is(dims[i], 1)) { idx[i] = dim_const(g, 0); continue; }
+        idx[i] = i == first ? flat : dim_mod(g, flat, dims[i]);
+        flat = dim_div(g, flat, dims[i]);
+    }
+    return idx;
+}
+
+const Node *operand_source(Planner *p, const Node *x, Dim *const *idx, Dim **at, bool *padded)
+{
+    for (int k = 0; k < x->rank; k++) at[k] = idx[k];
+    *padded = false;
+    while (x->op == OP_view && p->home[x->id] == HOME_free) {
+        Dim *to[MAX_RANK];
+        *padded |= x->view.npred > 0;
+        for (int k = 0; k < x->view.nidx; k++) to[k] = dim_subst(p->g, x->view.idx[k], x->rank, at);
+        x = x->in[0];
+        for (int k = 0; k < x->rank; k++) at[k] = to[k];
+    }
+    return x;
+}
+
+/* Does n, computed at index idx, need all its operands that live in q at their own index? */
+static const char *needs_same(Planner *p, const Group *q, const Node *n, int nin, Node *const *in, Dim *const *idx)
+{
+    Dim *at[MAX_RANK];
+    for (int i = 0; i < nin; i++) {
+        bool padded;
+        const Node *s = operand_source(p, in[i], idx, at, &padded);
+        if (group_of(p, p->home[s->id]) != q) continue;
+        if (n->op == OP_gather && i == 0) return "it is read by index";
+        if (padded) return "it is read through padding";
+        for (int k = 0; k < s->rank; k++) if (at[k] != p->coord[s->id][k]) return "it is needed at another index than it is computed at";
+    }
+    return NULL;
+}
+
+/* Index of a tensor of these dims read by `in` where its operands of q determine it axis by axis: the inverse of their views. */
+static Dim **index_from_operands(Planner *p, const Group *q, int rank, Dim *const *dims, int nin, Node *const *in)
+{
+    Dim **idx = NEWS(p->arena, Dim *, rank + 1), *own[MAX_RANK], *at[MAX_RANK];
+    for (int k = 0; k < rank; k++) own[k] = dim_idx(p->g, k, dims[k]);
+    for (int i = 0; i < nin; i++) {
+        bool padded;
+        const Node *s = operand_source(p, in[i], own, at, &padded);
+        if (group_of(p, p->home[s->id]) != q || padded) continue;
+        for (int j = 0; j < s->rank; j++)
+            if (at[j]->kind == DIM_idx && at[j]->var < rank && at[j] == own[at[j]->var]) idx[at[j]->var] = p->coord[s->id][j];
+    }
+    for (int k = 0; k < rank; k++) {
+        if (!idx[k] && dim_is(dims[k], 1)) idx[k] = dim_const(p->g, 0);
+        if (!idx[k]) return NULL;
+    }
+    return idx;
+}
+
+static const char *find_index(Planner *p, const Group *q, const Node *n, int rank, Dim *const *dims, int nin, Node *const *in, Dim ***out)
+{
+    const char *why = "the iteration spaces differ";
+    for (int way = 0; way < 3; way++) {
+        Dim **idx = way == 0 ? index_from_operands(p, q, rank, dims, nin, in) : way == 1 ? space_index(p, q, rank, dims, false)
+                  : q->kind == SUB_rows ? space_index(p, q, rank, dims, true) : NULL;
+        if (!idx) continue;
+        const char *no = needs_same(p, q, n, nin, in, idx);
+        if (!no) { *out = idx; return NULL; }
+        why = no;
+    }
+    return why;
+}
+
+const char *allow_same_point(Planner *p, Candidate *c)
+{
+    return find_index(p, c->q, c->n, c->n->rank, c->n->dims, c->n->nin, c->n->in, &c->coord);
+}
+
+const char *allow_rows(Planner *p, Candidate *c)
+{
+    const Node *f = c->n, *x = f->in[0];
+    const Group *q = c->q;
+    const char *no = find_index(p, q, f, x->rank, x->dims, 1, f->in, &c->coord);
+    if (no) return no;
+    uint32_t rows = 0, kept = 0;
+    for (int k = 0; k < x->rank; k++)
+        for (int a = 0; a < q->rank; a++)
+            if (dim_uses(c->coord[k], SPACE_VAR + a)) { if (f->axes >> k & 1) rows |= 1u << a; else kept |= 1u << a; }
+    if (rows & kept) return "it reduces a part of an axis";
+    if (q->kind == SUB_rows) {
+        uint32_t all = 0;
+        for (int a = 0; a < q->rank; a++) if (!dim_is(q->space[a], 1)) all |= 1u << a;
+        if ((rows & all) != (q->rows & all)) return "it reduces other axes than the rows of the kernel";
+    }
+    c->rows = rows;
+    return NULL;
+}
+
+const char *allow_never_rows(Planner *p, Candidate *c)
+{
+    (void)p; (void)c;
+    return "a tile of a contraction holds no whole row to reduce";
+}
+
+const char *allow_never_dot(Planner *p, Candidate *c)
+{
+    (void)p; (void)c;
+    return "a contraction reads its operand many times: computed once, stored";
+}

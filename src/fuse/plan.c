@@ -1,0 +1,651 @@
+/* The planner: which nodes become one kernel.
+ *
+ * Nodes are visited in topological order. A node joins the kernel of one of its operands if a row of fusion.def allows it; kernels of its other operands are
+ * taken over too when they run over the same points; else it starts a kernel of its own. Views, constants and sizes belong to no kernel: whoever needs
+ * them folds them into its addresses. The elementwise part of a contraction, whose space is larger than anything it reads, lives inside the
+ * contraction's loops. Joining must not close a cycle of kernels: a bounded search from the kernel for those that the node also needs.
+ *
+ * Contractions are recognised by access: each thing that the fold's body reads misses an axis of the body's space, or mixes two axes in one index (windows). */
+#include "fuse/fuse.h"
+
+enum { MAX_NODES = 128, MAX_READS = 48, MAX_VISITS = 3000 };
+
+typedef enum NodeClass { CLASS_free, CLASS_map, CLASS_fold, CLASS_dot, CLASS_whole } NodeClass;
+
+Group *group_of(const Planner *p, int home)
+{
+    if (home < 0) return NULL;
+    Group *q = p->group.at[home];
+    while (q->merged >= 0) q = p->group.at[q->merged];
+    return q;
+}
+
+static NodeClass class_of(const Node *n)
+{
+    switch (n->op) {
+    case OP_input: case OP_const: case OP_dims: case OP_iota: case OP_view: return CLASS_free;
+    case OP_fold: return CLASS_fold;
+    case OP_scan: case OP_scatter: case OP_join: case OP_call: case OP_part: case OP_COUNT: return CLASS_whole;
+    default: return CLASS_map;
+    }
+}
+
+/* ---- facts about nodes ---------------------------------------------------------------------------------------------------------------------- */
+static void mark_live(Planner *p)
+{
+    Graph *g = p->g;
+    for (int i = 0; i < g->output.n; i++) { p->live[g->output.at[i].node->id] = 1; p->output[g->output.at[i].node->id] = 1; p->uses[g->output.at[i].node->id]++; }
+    for (int id = g->node.n - 1; id >= 0; id--) {
+        const Node *n = g->node.at[id];
+        if (n->op == OP_part && p->live[id]) p->live[n->in[0]->id] = 1;
+        if (!p->live[id]) continue;
+        for (int i = 0; i < n->nin; i++) { p->live[n->in[i]->id] = 1; p->uses[n->in[i]->id]++; }
+    }
+}
+
+static int64_t count_hint(const Planner *p, const Node *n)
+{
+    int64_t c = 1;
+    for (int k = 0; k < n->rank; k++) c *= dim_hint(p->g, n->dims[k]);
+    return c;
+}
+
+/* Depends on constants only, and is not much larger than what it comes from: computed once when the program is made. */
+static void mark_constant(Planner *p)
+{
+    for (int id = 0; id < p->g->node.n; id++) {
+        const Node *n = p->g->node.at[id];
+        bool c = n->op == OP_const || (n->nin > 0 && n->op != OP_call && n->op != OP_part && n->op != OP_random);
+        int64_t most = 4096;
+        for (int k = 0; k < n->rank; k++) c = c && dim_is_const(n->dims[k]);
+        for (int i = 0; i < n->nin && c; i++) {
+            c = c && p->constant[n->in[i]->id];
+            int64_t have = count_hint(p, n->in[i]);
+            if (have > most) most = have;
+        }
+        if (n->op != OP_view && n->op != OP_const && c && count_hint(p, n) > 4 * most) c = false;
+        p->constant[id] = c;
+    }
+}
+
+/* ---- groups ------------------------------------------------------------------------------------------------------------------------------------ */
+static Group *group_new(Planner *p, SubKind kind, int rank, Dim *const *space, uint32_t rows, const Node *n)
+{
+    Group *q = NEW(p->arena, Group);
+    q->kind = kind; q->id = p->group.n; q->merged = -1; q->origin = n->origin; q->once = p->constant[n->id];
+    q->rank = rank; q->space = space; q->rows = rows;
+    vec_push(p->arena, &p->group, q);
+    return q;
+}
+
+static void group_edge(Planner *p, Group *from, Group *to)
+{
+    if (!from || from == to) return;
+    for (int i = from->succ.n - 1; i >= 0 && i > from->succ.n - 9; i--) if (group_of(p, from->succ.at[i]) == to) return;
+    vec_push(p->arena, &from->succ, to->id);
+}
+
+static bool reach_walk(Planner *p, const Group *from, const Group *to, int *visits, bool direct)
+{
+    VEC(const Group *) todo = { 0 };
+    vec_push(p->arena, &todo, from);
+    while (todo.n) {
+        const Group *q = todo.at[--todo.n];
+        if (++*visits > MAX_VISITS) return true;
+        for (int i = 0; i < q->succ.n; i++) {
+            Group *s = group_of(p, q->succ.at[i]);
+            if (s == q || (q == from && s == to && !direct)) continue;
+            if (s == to) return true;
+            if (s->stamp == p->stamp) continue;
+            s->stamp = p->stamp;
+            vec_push(p->arena, &todo, s);
+        }
+    }
+    return false;
+}
+
+/* Is there a way from one kernel to another? When the search gets long: yes. */
+bool group_reaches(Planner *p, const Group *from, const Group *to)
+{
+    int visits = 0;
+    p->stamp++;
+    return from == to || reach_walk(p, from, to, &visits, true);
+}
+
+static bool reaches_through_others(Planner *p, const Group *from, const Group *to)
+{
+    int visits = 0;
+    p->stamp++;
+    return reach_walk(p, from, to, &visits, false);
+}
+
+static Dim **identity_index(Planner *p, const Group *q)
+{
+    Dim **idx = NEWS(p->arena, Dim *, q->rank + 1);
+    for (int k = 0; k < q->rank; k++) idx[k] = dim_idx(p->g, SPACE_VAR + k, q->space[k]);
+    return idx;
+}
+
+/* Sources of a node: what it reads through free nodes and bodies. */
+typedef struct Sources { VEC(const Node *) at; } Sources;
+static void sources_of(Planner *p, const Node *n, Sources *s, int depth)
+{
+    for (int i = 0; i < n->nin; i++) {
+        const Node *x = n->in[i];
+        int home = p->home[x->id];
+        if (home == HOME_free || home == HOME_body) { if (depth < 200) sources_of(p, x, s, depth + 1); }
+        else {
+            bool have = false;
+            for (int j = s->at.n - 1; j >= 0 && j > s->at.n - 64; j--) have |= s->at.at[j] == x;
+            if (!have) vec_push(p->arena, &s->at, x);
+        }
+    }
+}
+
+static void edges_to(Planner *p, const Node *n, Group *q)
+{
+    Sources s = { 0 };
+    sources_of(p, n, &s, 0);
+    for (int i = 0; i < s.at.n; i++) {
+        const Node *x = s.at.at[i];
+        if (p->writers[x->id].n) for (int w = 0; w < p->writers[x->id].n; w++) group_edge(p, group_of(p, p->writers[x->id].at[w]), q);
+        else group_edge(p, group_of(p, p->home[x->id]), q);
+        if (p->readers[x->id].n < 6) vec_push(p->arena, &p->readers[x->id], q->id);
+    }
+}
+
+static void group_take(Planner *p, Group *q, Node *n, Dim **coord)
+{
+    p->home[n->id] = q->id;
+    p->coord[n->id] = coord;
+    vec_push(p->arena, &q->node, n);
+    edges_to(p, n, q);
+}
+
+static void refuse(Planner *p, const Node *from, const Node *to, const char *rule, const char *why)
+{
+    Refusal r = { from, to, rule, why };
+    vec_push(p->arena, &p->plan->refusal, r);
+}
+
+/* ---- may n join q? ------------------------------------------------------------------------------------------------------------------------------- */
+typedef struct FusionRow { const char *name; SubKind producer; NodeClass consumer; Allow allowed; } FusionRow;
+static const FusionRow fusion_table[] = {
+#define FUSE(name, producer, consumer, allowed, text) { #name, SUB_##producer, CLASS_##consumer, allowed },
+#include "fuse/fusion.def"
+#undef FUSE
+};
+
+static const char *may_join(Planner *p, Candidate *c, NodeClass class, const char **rule)
+{
+    const Node *n = c->n;
+    Group *q = c->q;
+    *rule = "";
+    if (!p->fuse && q->origin != n->origin) return "the unfused baseline runs operators apart";
+    if (q->once != (p->constant[n->id] != 0)) return q->once ? "the operand is computed once, when the program is made" : "it depends on constants only: computed once";
+    if (q->node.n >= MAX_NODES) return "the kernel is full";
+    const char *why = "no rule fuses these kinds";
+    for (size_t i = 0; i < COUNT_OF(fusion_table); i++) {
+        const FusionRow *r = &fusion_table[i];
+        if (r->producer != q->kind || r->consumer != class) continue;
+        *rule = r->name;
+        if (list_has(p->cx->opt.off, r->name)) { why = "switched off"; continue; }
+        why = r->allowed(p, c);
+        if (!why) break;
+    }
+    if (why) return why;
+    Sources s = { 0 };
+    sources_of(p, n, &s, 0);
+    int reads = 0;
+    for (int i = 0; i < s.at.n; i++) {
+        const Node *x = s.at.at[i];
+        if (group_of(p, p->home[x->id]) == q && !p->writers[x->id].n) continue;
+        reads++;
+        for (int w = 0; w < p->writers[x->id].n; w++) if (group_reaches(p, q, group_of(p, p->writers[x->id].at[w]))) return "it would close a cycle of kernels";
+        Group *h = group_of(p, p->home[x->id]);
+        if (h && h != q && group_reaches(p, q, h)) return "it would close a cycle of kernels";
+    }
+    if (reads > MAX_READS) return "it reads too many buffers";
+    if (p->cx->opt.limit >= 0 && p->plan->ndecision >= p->cx->opt.limit) return "the limit on decisions is reached";
+    p->plan->ndecision++;
+    return NULL;
+}
+
+/* ---- taking over a further kernel ------------------------------------------------------------------------------------------------------------------ */
+static bool cheap(const Node *n)
+{
+    switch (n->op) {
+    case OP_exp: case OP_log: case OP_tanh: case OP_erf: case OP_sin: case OP_cos: case OP_pow: case OP_tan: case OP_asin: case OP_acos: case OP_atan:
+    case OP_sinh: case OP_cosh: case OP_asinh: case OP_acosh: case OP_atanh: case OP_log1p: case OP_expm1: case OP_fmod: case OP_random: return false;
+    default: return true;
+    }
+}
+
+/* Are all readers of h's nodes in h itself, or n? Then none of them needs memory. */
+static bool only_for(Planner *p, const Group *h, const Node *n)
+{
+    int want = 0, have = 0;
+    for (int i = 0; i < h->node.n; i++) {
+        const Node *x = h->node.at[i];
+        if (p->output[x->id]) return false;
+        want += p->uses[x->id];
+        for (int k = 0; k < x->nin; k++) if (group_of(p, p->home[x->in[k]->id]) == h) have++;
+    }
+    for (int k = 0; k < n->nin; k++) {
+        const Node *x = n->in[k];
+        while (x->op == OP_view && p->uses[x->id] == 1) x = x->in[0];
+        if (group_of(p, p->home[x->id]) == h) have++;
+    }
+    return want == have && !h->store.n;
+}
+
+/* n of kernel q needs node x of kernel h at index `at`: h's points as a function of q's, when that is an exchange of points or cheap to repeat. */
+static const char *take_over(Planner *p, Group *q, Group *h, const Node *n, const Node *x, Dim *const *at)
+{
+    Graph *g = p->g;
+    if (h->kind != SUB_map) return "two kernels with reductions stay apart";
+    if (h->once != q->once || h->node.n + q->node.n > MAX_NODES || (!p->fuse && h->origin != q->origin)) return "the kernel is full";
+    if (x->rank != h->rank) return "the iteration spaces differ";
+    uint32_t used = 0;
+    bool exchange = true;
+    Dim *map[SPACE_VAR + MAX_RANK] = { 0 };
+    for (int k = 0; k < x->rank; k++) {
+        if (p->coord[x->id][k] != dim_idx(g, SPACE_VAR + k, h->space[k])) return "the iteration spaces differ";
+        map[SPACE_VAR + k] = at[k];
+        int a = at[k]->kind == DIM_idx ? at[k]->var - SPACE_VAR : -1;
+        if (dim_is_const(at[k]) && dim_is(h->space[k], 1)) continue;
+        if (a < 0 || a >= q->rank || q->space[a] != h->space[k] || (used >> a & 1)) exchange = false;
+        else used |= 1u << a;
+    }
+    for (int a = 0; a < q->rank; a++) if (!(used >> a & 1) && !dim_is(q->space[a], 1)) exchange = false;
+    if (!exchange) {
+        if (!only_for(p, h, n)) return "it is computed over fewer points and needed elsewhere";
+        if (h->node.n > 6) return "repeating it for each point costs more than reading it";
+        for (int i = 0; i < h->node.n; i++) if (!cheap(h->node.at[i])) return "repeating it for each point costs more than reading it";
+    }
+    if (reaches_through_others(p, h, q) || group_reaches(p, q, h)) return "it would close a cycle of kernels";
+    if (p->cx->opt.limit >= 0 && p->plan->ndecision >= p->cx->opt.limit) return "the limit on decisions is reached";
+    p->plan->ndecision++;
+    for (int i = 0; i < h->node.n; i++) {
+        Node *y = h->node.at[i];
+        Dim **to = NEWS(p->arena, Dim *, y->rank + 1);
+        for (int k = 0; k < y->rank; k++) to[k] = dim_subst(g, p->coord[y->id][k], SPACE_VAR + MAX_RANK, map);
+        p->coord[y->id] = to;
+        p->home[y->id] = q->id;
+        vec_push(p->arena, &q->node, y);
+    }
+    for (int i = 0; i < h->store.n; i++) {
+        SubStore s = h->store.at[i];
+        Dim **a = NEWS(p->arena, Dim *, s.node->rank + 1), **b = NEWS(p->arena, Dim *, s.into->rank + 1);
+        for (int k = 0; k < s.node->rank; k++) a[k] = dim_subst(g, s.at[k], SPACE_VAR + MAX_RANK, map);
+        for (int k = 0; k < s.into->rank; k++) b[k] = dim_subst(g, s.coord[k], SPACE_VAR + MAX_RANK, map);
+        s.at = a; s.coord = b;
+        vec_push(p->arena, &q->store, s);
+    }
+    for (int i = 0; i < h->succ.n; i++) group_edge(p, q, group_of(p, h->succ.at[i]));
+    h->merged = q->id;
+    for (int i = q->node.n - h->node.n; i < q->node.n; i++) edges_to(p, q->node.at[i], q);
+    return NULL;
+}
+
+static void take_over_others(Planner *p, Group *q, const Node *n, int nin, Node *const *in, Dim *const *idx)
+{
+    for (int i = 0; i < nin; i++) {
+        Dim *at[MAX_RANK];
+        bool padded;
+        const Node *x = operand_source(p, in[i], idx, at, &padded);
+        Group *h = group_of(p, p->home[x->id]);
+        if (!h || h == q || h->kind == SUB_call || p->writers[x->id].n) continue;
+        const char *why = padded ? "it is read through padding" : n->op == OP_gather && i == 0 ? "it is read by index" : take_over(p, q, h, n, x, at);
+        if (why) refuse(p, x, n, "take_over", why);
+    }
+}
+
+/* ---- placing nodes ------------------------------------------------------------------------------------------------------------------------------------ */
+static int strength(SubKind k) { return k == SUB_dot ? 3 : k == SUB_rows ? 2 : k == SUB_map ? 1 : 0; }
+
+/* Kernels that n may join: of its operands, and of what reads the same memory; the strongest first, then the latest. */
+static int candidates(Planner *p, const Node *n, Group **out, const Node **via, int most)
+{
+    int c = 0;
+    Sources s = { 0 };
+    sources_of(p, n, &s, 0);
+    for (int pass = 0; pass < (p->fuse ? 2 : 1) && !(pass && c); pass++)
+        for (int i = 0; i < s.at.n && c < most; i++) {
+            const Node *x = s.at.at[i];
+            for (int r = 0; r < (pass ? p->readers[x->id].n : 1) && c < most; r++) {
+                Group *q = pass ? group_of(p, p->readers[x->id].at[r]) : group_of(p, p->home[x->id]);
+                bool have = !q || !strength(q->kind) || (p->writers[x->id].n && !pass) || (pass && q->kind == SUB_dot);
+                for (int k = 0; k < c; k++) have |= out[k] == q;
+                if (have) continue;
+                out[c] = q; via[c++] = x;
+            }
+        }
+    for (int i = 1; i < c; i++)
+        for (int k = i; k > 0; k--) {
+            bool before = strength(out[k]->kind) > strength(out[k - 1]->kind) || (out[k]->kind == out[k - 1]->kind && out[k]->id > out[k - 1]->id);
+            if (!before) break;
+            Group *q = out[k]; out[k] = out[k - 1]; out[k - 1] = q;
+            const Node *v = via[k]; via[k] = via[k - 1]; via[k - 1] = v;
+        }
+    return c;
+}
+
+static void place_map(Planner *p, Node *n)
+{
+    Group *q[12]; const Node *via[12];
+    int nq = candidates(p, n, q, via, 12);
+    for (int i = 0; i < nq; i++) {
+        Candidate c = { q[i], n, NULL, 0 };
+        const char *rule, *why = may_join(p, &c, CLASS_map, &rule);
+        if (why) { if (group_of(p, p->home[via[i]->id]) == q[i]) refuse(p, via[i], n, rule, why); continue; }
+        group_take(p, q[i], n, c.coord);
+        take_over_others(p, q[i], n, n->nin, n->in, c.coord);
+        return;
+    }
+    Group *own = group_new(p, SUB_map, n->rank, n->dims, 0, n);
+    group_take(p, own, n, identity_index(p, own));
+}
+
+static void place_rows(Planner *p, Node *f)
+{
+    const Node *x = f->in[0];
+    Group *q[12]; const Node *via[12];
+    int nq = candidates(p, f, q, via, 12);
+    Group *home = NULL;
+    Dim **at = NULL;
+    for (int i = 0; i < nq && !home; i++) {
+        Candidate c = { q[i], f, NULL, 0 };
+        const char *rule, *why = may_join(p, &c, CLASS_fold, &rule);
+        if (why) { if (group_of(p, p->home[via[i]->id]) == q[i]) refuse(p, via[i], f, rule, why); continue; }
+        home = q[i];
+        at = c.coord;
+        if (home->kind == SUB_map) { home->kind = SUB_rows; home->rows = c.rows; }
+    }
+    if (!home) {
+        home = group_new(p, SUB_rows, x->rank, x->dims, f->axes, f);
+        at = identity_index(p, home);
+    }
+    Dim **kept = NEWS(p->arena, Dim *, f->rank + 1);
+    int r = 0;
+    for (int k = 0; k < x->rank; k++) if (!(f->axes >> k & 1)) kept[r++] = at[k];
+    p->iter[f->id] = at;
+    group_take(p, home, f, kept);
+}
+
+/* Follows a fold's body down to what it reads; collects the body's elementwise nodes. False: something reads at every point, so no contraction. */
+typedef struct Body { VEC(Node *) node; const Node *fold; Group *own; Dim *count; bool covered; } Body;   /* own: an elementwise kernel that only feeds the fold */
+static void body_walk(Planner *p, Body *b, Node *n, Dim *const *idx, int depth)
+{
+    Dim *at[MAX_RANK];
+    bool padded;
+    Node *x = (Node *)operand_source(p, n, idx, at, &padded);
+    Dim *count = dim_const(p->g, 1);
+    for (int k = 0; k < x->rank; k++) count = dim_mul(p->g, count, x->dims[k]);
+    bool inside = b->own && group_of(p, p->home[x->id]) == b->own && x->op != OP_random;
+    if (inside) {
+        vec_push(p->arena, &b->node, x);
+        for (int i = x->op == OP_gather ? 1 : 0; i < x->nin; i++) body_walk(p, b, x->in[i], at, depth + 1);
+        return;
+    }
+    if (x->op == OP_iota || x->op == OP_dims || (x->op == OP_const && x->rank == 0)) return;
+    bool misses = false, mixes = false;
+    const Node *f = b->fold->in[0];
+    for (int k = 0; k < f->rank; k++) {
+        if (dim_is(f->dims[k], 1)) continue;
+        bool used = false;
+        for (int j = 0; j < x->rank; j++) used |= dim_uses(at[j], k);
+        misses |= !used;
+    }
+    for (int j = 0; j < x->rank; j++) {
+        int vars = 0;
+        for (int k = 0; k < f->rank; k++) vars += dim_uses(at[j], k);
+        mixes |= vars > 1;
+    }
+    if (!misses && (!mixes || count == b->count)) b->covered = true;
+}
+
+static bool is_contraction(Planner *p, const Node *f, Body *b)
+{
+    const Node *x = f->in[0];
+    Dim *idx[MAX_RANK];
+    b->fold = f;
+    b->count = dim_const(p->g, 1);
+    for (int k = 0; k < x->rank; k++) { idx[k] = dim_idx(p->g, k, x->dims[k]); b->count = dim_mul(p->g, b->count, x->dims[k]); }
+    Dim *at[MAX_RANK];
+    bool padded;
+    Group *h = group_of(p, p->home[operand_source(p, f->in[0], idx, at, &padded)->id]);
+    if (h && h->kind == SUB_map && only_for(p, h, f)) b->own = h;
+    body_walk(p, b, f->in[0], idx, 0);
+    return !b->covered;
+}
+
+static void place_fold(Planner *p, Node *f)
+{
+    Body b = { 0 };
+    if (!is_contraction(p, f, &b)) { place_rows(p, f); return; }
+    for (int i = 0; b.own && i < b.own->node.n; i++) p->home[b.own->node.at[i]->id] = HOME_body;
+    if (b.own) b.own->node.n = 0;         /* its provisional kernel is gone */
+    Sources s = { 0 };
+    sources_of(p, f, &s, 0);
+    for (int i = 0; i < s.at.n; i++) {
+        Group *q = group_of(p, p->home[s.at.at[i]->id]);
+        Candidate c = { q, f, NULL, 0 };
+        const char *rule = "", *why = q && q->kind != SUB_call && !p->writers[s.at.at[i]->id].n ? may_join(p, &c, CLASS_dot, &rule) : NULL;
+        if (why) refuse(p, s.at.at[i], f, rule, why);
+    }
+    Group *own = group_new(p, SUB_dot, f->rank, f->dims, 0, f);
+    group_take(p, own, f, identity_index(p, own));
+}
+
+/* ---- nodes that work on memory ---------------------------------------------------------------------------------------------------------------------- */
+/* A kernel that writes x, seen as a tensor, into `into` with each axis moved by shift. */
+static void place_copy(Planner *p, Node *x, Node *into, Dim *const *shift)
+{
+    Group *q = group_of(p, p->home[x->id]);
+    bool joined = q && p->fuse && strength(q->kind) && !p->writers[x->id].n && q->once == (p->constant[into->id] != 0);
+    SubStore s = { .node = x, .into = into };
+    if (!joined) {
+        q = group_new(p, SUB_map, x->rank, x->dims, 0, into);
+        s.at = identity_index(p, q);
+        Node probe = { .op = OP_view, .nin = 1, .in = &x, .id = x->id };
+        edges_to(p, &probe, q);
+    } else s.at = p->coord[x->id];
+    Dim **to = NEWS(p->arena, Dim *, into->rank + 1);
+    for (int k = 0; k < into->rank; k++) to[k] = shift[k] ? dim_add(p->g, s.at[k], shift[k]) : s.at[k];
+    s.coord = to;
+    vec_push(p->arena, &q->store, s);
+    vec_push(p->arena, &p->writers[into->id], q->id);
+}
+
+/* x lies in memory as a dense tensor: views and bodies get a kernel that copies them. */
+static void place_stored(Planner *p, Node *x)
+{
+    if (p->home[x->id] != HOME_free || x->op == OP_const || x->op == OP_input || (x->op == OP_dims && x->rank == 1)) return;
+    Group *q = group_new(p, SUB_map, x->rank, x->dims, 0, x);
+    Node *was = x;
+    edges_to(p, was, q);
+    p->home[x->id] = q->id;
+    p->coord[x->id] = identity_index(p, q);
+    vec_push(p->arena, &q->node, x);
+}
+
+static void place_whole(Planner *p, Node *n)
+{
+    Dim *shift[MAX_RANK] = { 0 };
+    Group *q;
+    switch (n->op) {
+    case OP_join: {
+        Dim *at = dim_const(p->g, 0);
+        p->home[n->id] = HOME_memory;
+        for (int i = 0; i < n->nin; i++) {
+            shift[n->axis] = at;
+            place_copy(p, n->in[i], n, shift);
+            at = dim_add(p->g, at, n->in[i]->dims[n->axis]);
+        }
+        return;
+    }
+    case OP_scatter:
+        p->home[n->id] = HOME_memory;
+        place_copy(p, n->in[0], n, shift);
+        q = group_new(p, SUB_scatter, n->in[1]->rank, n->in[1]->dims, 0, n);
+        vec_push(p->arena, &q->node, n);
+        edges_to(p, n, q);
+        group_edge(p, group_of(p, p->writers[n->id].at[0]), q);
+        vec_push(p->arena, &p->writers[n->id], q->id);
+        p->coord[n->id] = identity_index(p, q);
+        return;
+    case OP_scan:
+        q = group_new(p, SUB_scan, n->rank, n->dims, 1u << n->axis, n);
+        group_take(p, q, n, identity_index(p, q));
+        return;
+    case OP_call:
+        for (int i = 0; i < n->nin; i++) place_stored(p, n->in[i]);
+        q = group_new(p, SUB_call, 0, NULL, 0, n);
+        q->once = false;
+        group_take(p, q, n, NULL);
+        return;
+    case OP_part:
+        q = group_of(p, p->home[n->in[0]->id]);
+        p->home[n->id] = q->id;
+        vec_push(p->arena, &q->node, n);
+        return;
+    default: return;
+    }
+}
+
+static void place(Planner *p, Node *n)
+{
+    switch (class_of(n)) {
+    case CLASS_free: p->home[n->id] = n->op == OP_input || (n->op == OP_const && n->rank > 0) || (n->op == OP_dims && n->rank > 0) ? HOME_memory : HOME_free; break;
+    case CLASS_map: place_map(p, n); break;
+    case CLASS_fold: place_fold(p, n); break;
+    case CLASS_dot: break;
+    case CLASS_whole: place_whole(p, n); break;
+    }
+}
+
+/* ---- the result ------------------------------------------------------------------------------------------------------------------------------------------ */
+static void mark_stored(Planner *p)
+{
+    Graph *g = p->g;
+    uint8_t *stored = p->plan->stored;
+    for (int id = 0; id < g->node.n; id++) {
+        const Node *n = g->node.at[id];
+        if (!p->live[id]) continue;
+        int home = p->home[id];
+        if (home == HOME_memory) stored[id] = 1;
+        if (p->output[id] || n->op == OP_scan || n->op == OP_part) stored[id] = 1;
+        if (home < 0 && home != HOME_memory) continue;
+        Group *q = n->op == OP_join ? NULL : n->op == OP_scatter ? group_of(p, p->writers[id].at[1]) : group_of(p, home);
+        Sources s = { 0 };
+        if (n->op == OP_scatter || q) sources_of(p, n, &s, 0);
+        for (int i = 0; i < s.at.n; i++) {
+            const Node *x = s.at.at[i];
+            if (n->op == OP_scatter && x == n->in[0] && n->in[1] != x) continue;     /* copied before */
+            if (group_of(p, p->home[x->id]) != q || p->writers[x->id].n) stored[x->id] = 1;
+        }
+    }
+    for (int i = 0; i < p->group.n; i++) {           /* copies read what they do not compute */
+        Group *q = p->group.at[i];
+        if (q->merged >= 0) continue;
+        for (int k = 0; k < q->store.n; k++) {
+            Node *x = q->store.at[k].node;
+            Node probe = { .op = OP_view, .nin = 1, .in = &x };
+            Sources s = { 0 };
+            sources_of(p, &probe, &s, 0);
+            for (int j = 0; j < s.at.n; j++) if (group_of(p, p->home[s.at.at[j]->id]) != q || p->writers[s.at.at[j]->id].n) stored[s.at.at[j]->id] = 1;
+        }
+    }
+}
+
+static void sort_kernels(Planner *p)
+{
+    Plan *plan = p->plan;
+    int n = p->group.n, *need = NEWS(p->arena, int, n + 1), *number = NEWS(p->arena, int, n + 1);
+    VEC(int) ready = { 0 };
+    for (int i = 0; i < n; i++) {
+        Group *q = p->group.at[i];
+        bool empty = q->merged < 0 && !q->node.n && !q->store.n;
+        if (empty) q->merged = -2;
+        number[i] = -1;
+    }
+    for (int i = 0; i < n; i++) {
+        if (p->group.at[i]->merged != -1) continue;
+        for (int k = 0; k < p->group.at[i]->succ.n; k++) {
+            int to = p->group.at[i]->succ.at[k];
+            while (p->group.at[to]->merged >= 0) to = p->group.at[to]->merged;
+            if (to != i && p->group.at[to]->merged == -1) need[to]++;
+        }
+    }
+    for (int i = n - 1; i >= 0; i--) if (p->group.at[i]->merged == -1 && !need[i]) vec_push(p->arena, &ready, i);
+    plan->kernel = NEWS(p->arena, Subgraph, n + 1);
+    plan->once = NEWS(p->arena, bool, n + 1);
+    int live = 0;
+    for (int i = 0; i < n; i++) live += p->group.at[i]->merged == -1;
+    while (ready.n) {
+        int i = ready.at[--ready.n];
+        Group *q = p->group.at[i];
+        number[i] = plan->nkernel;
+        plan->once[plan->nkernel] = q->once;
+        Subgraph *s = &plan->kernel[plan->nkernel++];
+        *s = (Subgraph){ .kind = q->kind, .id = number[i], .rank = q->rank, .space = q->space, .rows = q->rows, .nnode = q->node.n, .node = q->node.at };
+        VEC(SubStore) store = { 0 };
+        for (int k = 0; k < q->node.n; k++) {
+            Node *x = q->node.at[k];
+            SubStore own = { x, x, p->coord[x->id], p->coord[x->id] };
+            if (q->kind != SUB_call && (plan->stored[x->id] || q->kind == SUB_scatter)) vec_push(p->arena, &store, own);
+        }
+        for (int k = 0; k < q->store.n; k++) vec_push(p->arena, &store, q->store.at[k]);
+        s->nstore = store.n; s->store = store.at;
+        for (int k = q->succ.n - 1; k >= 0; k--) {
+            int to = q->succ.at[k];
+            while (p->group.at[to]->merged >= 0) to = p->group.at[to]->merged;
+            if (to != i && p->group.at[to]->merged == -1 && --need[to] == 0) vec_push(p->arena, &ready, to);
+        }
+    }
+    ASSERT(plan->nkernel == live);      /* no cycle */
+    for (int id = 0; id < p->g->node.n; id++) {
+        Group *q = group_of(p, p->home[id]);
+        plan->home[id] = q ? number[q->id] : p->home[id];
+    }
+    for (int i = 0; i < plan->nkernel; i++) {
+        Subgraph *s = &plan->kernel[i];
+        s->home = plan->home; s->stored = plan->stored; s->iter = (Dim *const *const *)p->iter;
+        for (int a = 1; a < s->nnode; a++) {         /* in order of id */
+            Node **v = (Node **)s->node, *x = v[a];
+            int b = a;
+            for (; b > 0 && v[b - 1]->id > x->id; b--) v[b] = v[b - 1];
+            v[b] = x;
+        }
+    }
+}
+
+Plan *plan_make(Ctx *cx, Arena *a, Graph *g, bool fuse)
+{
+    int n = g->node.n + 1;
+    Planner *p = NEW(a, Planner);
+    *p = (Planner){ .cx = cx, .arena = a, .g = g, .fuse = fuse, .plan = NEW(a, Plan) };
+    p->plan->g = g; p->plan->arena = a;
+    p->plan->home = NEWS(a, int, n);
+    p->plan->stored = NEWS(a, uint8_t, n);
+    p->home = NEWS(a, int, n);
+    p->coord = NEWS(a, Dim **, n);
+    p->iter = NEWS(a, Dim **, n);
+    p->live = NEWS(a, uint8_t, n); p->constant = NEWS(a, uint8_t, n); p->output = NEWS(a, uint8_t, n);
+    p->uses = NEWS(a, int, n);
+    p->readers = arena_alloc(a, size_mul(a, sizeof *p->readers, (size_t)n));
+    p->writers = arena_alloc(a, size_mul(a, sizeof *p->writers, (size_t)n));
+    mark_live(p);
+    mark_constant(p);
+    int nodes = g->node.n;
+    for (int id = 0; id < nodes; id++) {
+        p->home[id] = HOME_free;
+        if ((id & 255) == 0) ctx_poll(cx);
+        if (p->live[id]) place(p, g->node.at[id]);
+    }
+    for (int i = 0; i < g->output.n; i++) place_stored(p, g->output.at[i].node);
+    mark_stored(p);
+    sort_kernels(p);
+    return p->plan;
+}

@@ -1,0 +1,230 @@
+/* Blocks and loops of a kernel as C.
+ *
+ * A block is printed in segments between its loops. In a tile of mr rows and nv vectors a segment is ordered: what is the same everywhere; a loop over the
+ * vectors for what differs by lane only; a loop over the rows with what differs by row, and inside it a loop over the vectors for the rest. Values that are
+ * needed outside the loop that computes them are arrays over the tile. All these loops have constant bounds and are unrolled by the compiler.
+ * A vector loop is printed twice: whole steps, then a tail of single vectors of which `rem` lanes are real. */
+#include "gen/gen.h"
+
+/* ---- which values are arrays ------------------------------------------------------------------------------------------------------------ */
+typedef struct Escape { Printer *p; int seg; int *at; int *nv; } Escape;   /* by value id: segment, vectors a step there */
+
+static void escape_use(Escape *x, const KVal *v, int seg, uint8_t vary)
+{
+    if (!v || v->kind == KV_const) return;
+    Printer *p = x->p;
+    bool lane = (v->vary & VARY_lane) && x->nv[v->id] > 1, row = (v->vary & VARY_row) && p->k->mr > 1;
+    if (!lane && !row) return;
+    if (x->at[v->id] != seg || (lane && !(v->vary & VARY_row) && (vary & VARY_row) && p->k->mr > 1)) p->array[v->id] = 1;
+}
+
+static void escape_walk(Escape *x, const KBlock *b, int nv)
+{
+    int seg = ++x->seg;
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        switch (s->kind) {
+        case KS_val:
+            x->at[s->val->id] = seg;
+            x->nv[s->val->id] = nv;
+            x->p->vals[s->val->id] = s->val;
+            for (int j = 0; j < s->val->nin; j++) escape_use(x, s->val->in[j], seg, s->vary);
+            for (int j = 0; j < s->val->nopnd; j++) escape_use(x, s->val->opnd[j], seg, s->vary);
+            break;
+        case KS_store:
+            escape_use(x, s->val, seg, s->vary);
+            for (int j = 0; j < s->nopnd; j++) escape_use(x, s->opnd[j], seg, s->vary);
+            break;
+        case KS_update: {
+            uint8_t vary = s->vary | s->fold->vary;
+            escape_use(x, s->fold->value, seg, vary);
+            escape_use(x, s->fold->mul_a, seg, vary);
+            escape_use(x, s->fold->mul_b, seg, vary);
+            escape_use(x, s->fold->index, seg, vary);
+            break;
+        }
+        case KS_loop:
+            escape_walk(x, s->loop->body, s->loop->vector ? s->loop->nv : nv);
+            seg = ++x->seg;
+            break;
+        case KS_fold: break;
+        }
+    }
+}
+
+void print_prepare(Printer *p)
+{
+    int n = p->k->nval + 1;
+    p->vals = NEWS(p->arena, const KVal *, n);
+    p->array = NEWS(p->arena, uint8_t, n);
+    Escape x = { p, 0, NEWS(p->arena, int, n), NEWS(p->arena, int, n) };
+    escape_walk(&x, p->k->top, 1);
+    escape_walk(&x, p->k->body, 1);
+}
+
+/* ---- segments ------------------------------------------------------------------------------------------------------------------------------ */
+static void print_stmt(Printer *p, const KStmt *s)
+{
+    switch (s->kind) {
+    case KS_val: print_val(p, s->val); break;
+    case KS_store: print_store(p, s); break;
+    case KS_update: print_update(p, s); break;
+    case KS_fold: case KS_loop: break;
+    }
+}
+
+static uint8_t stmt_vary(const Printer *p, const KStmt *s)
+{
+    uint8_t v = s->kind == KS_update ? s->vary | s->fold->vary : s->vary;
+    if (!p->lane) v &= (uint8_t)~VARY_lane;
+    return v;
+}
+
+/* The product of a fused multiply-add is not printed on its own. */
+static bool skipped(const KBlock *b, const KStmt *s)
+{
+    if (s->kind == KS_fold) return true;
+    if (s->kind != KS_val) return false;
+    if (s->val->kind == KV_const) return true;
+    for (int i = 0; i < b->stmt.n; i++)
+        if (b->stmt.at[i].kind == KS_update && b->stmt.at[i].fold->mul_a && b->stmt.at[i].fold->value == s->val) {
+            for (int j = 0; j < b->stmt.n; j++) {            /* unless something else uses it */
+                const KStmt *u = &b->stmt.at[j];
+                if (u->kind == KS_store && u->val == s->val) return false;
+                if (u->kind == KS_update && u->fold->value == s->val && !u->fold->mul_a) return false;
+                if (u->kind == KS_val) for (int q = 0; q < u->val->nin; q++) if (u->val->in[q] == s->val) return false;
+            }
+            return true;
+        }
+    return false;
+}
+
+static bool phase_any(const Printer *p, const KBlock *b, int from, int to, uint8_t mask, uint8_t want)
+{
+    for (int i = from; i < to; i++) if (!skipped(b, &b->stmt.at[i]) && (stmt_vary(p, &b->stmt.at[i]) & mask) == want) return true;
+    return false;
+}
+
+static void phase(Printer *p, const KBlock *b, int from, int to, uint8_t want)
+{
+    for (int i = from; i < to; i++) if (!skipped(b, &b->stmt.at[i]) && stmt_vary(p, &b->stmt.at[i]) == want) print_stmt(p, &b->stmt.at[i]);
+}
+
+static void vectors_open(Printer *p)
+{
+    if (p->nv == 1) return;
+    print_line(p, "UNROLL for (int v = 0; v < %d; v++) {", p->nv);
+    print_line(p, "const i64 %sv = %s + v * LANES;", print_var(p, p->lane), print_var(p, p->lane));
+    p->in_v = true;
+}
+
+static void vectors_close(Printer *p)
+{
+    if (p->nv == 1) return;
+    p->in_v = false;
+    print_line(p, "}");
+}
+
+static void print_segment(Printer *p, const KBlock *b, int from, int to)
+{
+    const Kernel *k = p->k;
+    bool rows = k->mr > 1 && b != k->top, vecs = p->lane && p->nv > 1;
+    for (int i = from; i < to; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_val && p->array[s->val->id] && !skipped(b, s)) {
+            bool lane = p->lane && (s->val->vary & VARY_lane);
+            print_line(p, "%s%s v%d%s%s;", dtype_info[dtype_info[s->val->dt].compute].name, lane ? "v" : "", s->val->id,
+                (s->val->vary & VARY_row) && k->mr > 1 ? arena_fmt(p->arena, "[%d]", k->mr) : "", lane ? arena_fmt(p->arena, "[%d]", p->nv) : "");
+        }
+    }
+    if (!rows && !vecs) {
+        for (int i = from; i < to; i++) if (!skipped(b, &b->stmt.at[i])) print_stmt(p, &b->stmt.at[i]);
+    } else {
+        phase(p, b, from, to, 0);
+        if (phase_any(p, b, from, to, 3, VARY_lane)) { vectors_open(p); phase(p, b, from, to, VARY_lane); vectors_close(p); }
+        if (phase_any(p, b, from, to, VARY_row, VARY_row)) {
+            const char *r = print_var(p, k->row_var);
+            print_line(p, "UNROLL for (int m = 0; m < %d; m++) {", k->mr);
+            print_line(p, "const i64 %sr = %s + m, %sm = imin(%sr, %s - 1);", r, r, r, r, print_dim(p, k->row_extent));
+            p->in_m = true;
+            phase(p, b, from, to, VARY_row);
+            if (phase_any(p, b, from, to, 3, VARY_row | VARY_lane)) { vectors_open(p); phase(p, b, from, to, VARY_row | VARY_lane); vectors_close(p); }
+            p->in_m = false;
+            print_line(p, "}");
+        }
+    }
+    for (int i = from; i < to; i++)                  /* accumulators are declared last: nothing in a segment before their loop needs them */
+        if (b->stmt.at[i].kind == KS_fold) print_fold(p, b->stmt.at[i].fold);
+}
+
+/* ---- loops ----------------------------------------------------------------------------------------------------------------------------------- */
+static void chunk_folds(Printer *p, const KBlock *b, bool open)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        if (b->stmt.at[i].kind == KS_update && b->stmt.at[i].fold->kind == FOLD_sum && dtype_is_float(b->stmt.at[i].fold->dt)) print_chunk(p, b->stmt.at[i].fold, open);
+        if (b->stmt.at[i].kind == KS_loop) chunk_folds(p, b->stmt.at[i].loop->body, open);
+    }
+}
+
+static void print_vector_loop(Printer *p, const KLoop *o)
+{
+    const char *v = print_var(p, o->var), *from = "0", *end;
+    Dim *lane = p->lane;
+    int nv = p->nv;
+    p->lane = NULL;                      /* bounds do not vary */
+    if (o->blocked) {
+        int64_t step = 1;
+        for (int i = 0; i < p->k->npar; i++) if (p->k->par[i].var == o->var) step = p->k->par[i].step;
+        from = arena_fmt(p->arena, "%s0", v);
+        end = arena_fmt(p->arena, "imin(%s0 + %lld, %s)", v, (long long)step, print_dim(p, o->extent));
+    } else end = print_dim(p, o->extent);
+    print_line(p, "{");
+    print_line(p, "const i64 end = %s;", end);
+    print_line(p, "i64 %s = %s;", v, from);
+    p->lane = o->var;
+    for (int pass = 0; pass < 2; pass++) {
+        p->part = pass == 1;
+        p->nv = pass ? 1 : o->nv;
+        if (pass) {
+            print_line(p, "for (; %s < end; %s += LANES) {", v, v);
+            print_line(p, "const i64 rem = imin(end - %s, LANES);", v);
+        } else print_line(p, "for (; %s + %s <= end; %s += %s) {", v, o->nv == 1 ? "LANES" : arena_fmt(p->arena, "%d * LANES", o->nv), v, o->nv == 1 ? "LANES" : arena_fmt(p->arena, "%d * LANES", o->nv));
+        print_block(p, o->body);
+        print_line(p, "}");
+    }
+    p->part = false;
+    p->lane = lane;
+    p->nv = nv;
+    print_line(p, "}");
+}
+
+static void print_loop(Printer *p, const KLoop *o)
+{
+    if (o->vector) { print_vector_loop(p, o); return; }
+    const char *v = print_var(p, o->var), *n = print_dim(p, o->extent);
+    if (o->chunk) {
+        print_line(p, "for (i64 %sc = 0; %sc < %s; %sc += %lld) {", v, v, n, v, (long long)o->chunk);
+        chunk_folds(p, o->body, true);
+        print_line(p, "const i64 %se = imin(%sc + %lld, %s);", v, v, (long long)o->chunk, n);
+        print_line(p, "for (i64 %s = %sc; %s < %se; %s++) {", v, v, v, v, v);
+        print_block(p, o->body);
+        print_line(p, "}");
+        chunk_folds(p, o->body, false);
+        print_line(p, "}");
+        return;
+    }
+    print_line(p, "for (i64 %s = 0; %s < %s; %s++) {", v, v, n, v);
+    print_block(p, o->body);
+    print_line(p, "}");
+}
+
+void print_block(Printer *p, const KBlock *b)
+{
+    int from = 0;
+    for (int i = 0; i <= b->stmt.n; i++) {
+        if (i < b->stmt.n && b->stmt.at[i].kind != KS_loop) continue;
+        print_segment(p, b, from, i);
+        if (i < b->stmt.n) print_loop(p, b->stmt.at[i].loop);
+        from = i + 1;
+    }
+}

@@ -1,0 +1,46 @@
+/* gen: a scheduled kernel to source text. cstyle.c prints what all C dialects share; gen_c.c is the CPU's frame and prelude. */
+#ifndef SN_GEN_H
+#define SN_GEN_H
+#include "base/base.h"
+#include "ir/ir.h"
+#include "kir/kir.h"
+
+typedef struct KernelSource {
+    const char *name, *text;            /* name: k_<hash of the text behind the name> */
+    int narg; Dim **arg;                /* numbers that the kernel gets, over the graph's symbols */
+    int nbuf; int *buf;                 /* parameter k is Kernel.buf[buf[k]] */
+    Dim *scratch;                       /* bytes, or NULL */
+} KernelSource;
+
+/* Prints a kernel as C. The text depends on structure only: sizes of 16 and more are arguments, so equal kernels of different sizes are one. */
+void gen_c(Ctx *cx, Arena *a, const Kernel *k, KernelSource *out);
+/* What precedes kernels in a translation unit for an instruction set ("avx512", "avx2", "sse2", "neon", "plain"), and its float lanes. */
+const char *gen_c_prelude(Arena *a, const char *isa);
+int gen_c_lanes(const char *isa);
+
+/* ---- cstyle.c ----------------------------------------------------------------------------------------------------------------------------- */
+typedef struct Printer {
+    Ctx *cx; Arena *arena; const Kernel *k; Graph *g;
+    Text *t; int indent;
+    VEC(Dim *) arg;
+    Dim *lane;                          /* variable of the vector loop around, or NULL */
+    int nv; bool part;                  /* vectors a step here; part: the tail, `rem` lanes are real */
+    bool in_m, in_v;                    /* inside the loops over the tile's rows, vectors */
+    int lane_of;                        /* > 0: inside a loop over single lanes */
+    const KVal **vals;                  /* by id */
+    uint8_t *array;                     /* by value id: it is an array over the tile */
+} Printer;
+void print_block(Printer *p, const KBlock *b);
+/* Finds out which values must be arrays; before the first print_block. */
+void print_prepare(Printer *p);
+void print_line(Printer *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
+const char *print_dim(Printer *p, Dim *d);                       /* an integer expression; new sizes become arguments */
+const char *print_var(Printer *p, const Dim *var);
+/* values.c */
+void print_val(Printer *p, const KVal *v);
+void print_store(Printer *p, const KStmt *s);
+void print_fold(Printer *p, const KFold *f);                     /* declaration */
+void print_update(Printer *p, const KStmt *s);
+void print_finish(Printer *p, const KVal *v);                    /* its result */
+void print_chunk(Printer *p, const KFold *f, bool open);
+#endif

@@ -1,0 +1,114 @@
+/* The CPU's dialect: GNU C with vector types. A function in the calling convention of rt.h, and the prelude that kernels are written in.
+ *
+ * The prelude's texts lie in prelude/ and are put in at build time. math and casts are templates: "@" becomes "" for single values and "v" for vectors. */
+#include "gen/gen.h"
+
+#include <stdio.h>
+
+#include <string.h>
+
+#include "prelude.h"                     /* made from the files of prelude: static const char prelude_NAME[] */
+
+int gen_c_lanes(const char *isa)
+{
+    if (!strcmp(isa, "avx512")) return 16;
+    if (!strcmp(isa, "avx2")) return 8;
+    if (!strcmp(isa, "sse2") || !strcmp(isa, "neon")) return 4;
+    return 1;
+}
+
+static void template_put(Text *t, const char *s, const char *with)
+{
+    for (const char *at; (at = strchr(s, '@')); s = at + 1) {
+        text_put(t, s, (size_t)(at - s));
+        text_put(t, with, strlen(with));
+    }
+    text_put(t, s, strlen(s));
+}
+
+const char *gen_c_prelude(Arena *a, const char *isa)
+{
+    int n = gen_c_lanes(isa);
+    Text t = { .arena = a };
+    text_add(&t, "#define LANES %d\n#define IS_VECTOR 0\n#define IS_VECTORv 1\n", n);
+    text_put(&t, prelude_types, strlen(prelude_types));
+    text_put(&t, prelude_helpers, strlen(prelude_helpers));
+    text_put(&t, prelude_scalar, strlen(prelude_scalar));
+    template_put(&t, prelude_math, "");
+    template_put(&t, prelude_casts, "");
+    if (n > 1) {
+        text_add(&t, "#undef EACH1\n#undef EACH2\n#undef EACH_TO\n");
+        text_put(&t, prelude_vector, strlen(prelude_vector));
+        template_put(&t, prelude_math, "v");
+        template_put(&t, prelude_casts, "v");
+        text_put(&t, prelude_folds, strlen(prelude_folds));
+    }
+    return t.at;
+}
+
+static void head_comment(Text *t, const Kernel *k)
+{
+    static const char *const kind[SUB_COUNT] = { "elementwise", "rows", "contraction", "running fold", "scatter", "call" };
+    const Graph *g = k->g;
+    text_add(t, "/* %s", kind[k->sub->kind]);
+    int last = -1, n = 0;
+    for (int i = 0; i < k->sub->nnode; i++) {
+        const Origin *o = &g->origin.at[k->sub->node[i]->origin];
+        if (k->sub->node[i]->origin == last || !o->op) continue;
+        last = k->sub->node[i]->origin;
+        text_add(t, "%s%s", n++ ? ", " : ": ", o->op);
+        if (n > 40) { text_add(t, ", ..."); break; }
+    }
+    if (k->mr > 1) text_add(t, "\n * tile of %d rows", k->mr);
+    text_add(t, " */\n");
+}
+
+void gen_c(Ctx *cx, Arena *a, const Kernel *k, KernelSource *out)
+{
+    Text body = { .arena = a }, t = { .arena = a };
+    Printer p = { .cx = cx, .arena = a, .k = k, .g = k->g, .t = &body, .indent = 1, .nv = 1 };
+    print_prepare(&p);
+    print_block(&p, k->top);
+    print_line(&p, "for (i64 point = lo; point < hi; point++) {");
+    if (k->npar) print_line(&p, "i64 q = point;");
+    for (int i = k->npar - 1; i >= 0; i--) {
+        const KAxis *x = &k->par[i];
+        const char *name = print_var(&p, x->var);
+        if (x->var == k->vec_var) name = arena_fmt(a, "%s0", name);
+        const char *n = print_dim(&p, x->step == 1 ? x->extent : dim_ceildiv(k->g, x->extent, dim_const(k->g, x->step)));
+        if (i) print_line(&p, "const i64 %s = q %% %s%s; q /= %s;", name, n, x->step == 1 ? "" : arena_fmt(a, " * %lld", (long long)x->step), n);
+        else print_line(&p, "const i64 %s = q%s;", name, x->step == 1 ? "" : arena_fmt(a, " * %lld", (long long)x->step));
+    }
+    print_block(&p, k->body);
+    print_line(&p, "}");
+    if (k->stream) print_line(&p, "fence();");
+    text_add(&body, "}\n");
+
+    out->buf = NEWS(a, int, k->buf.n + 1);
+    out->nbuf = 0;
+    text_add(&t, "(void *const *buf, const i64 *arg, void *scratch, i64 lo, i64 hi, i64 *err)\n{\n");
+    for (int i = 0; i < k->buf.n; i++) {
+        const KBuf *b = &k->buf.at[i];
+        const char *ty = b->dt == DT_bool ? "u8" : b->dt == DT_f16 || b->dt == DT_bf16 ? "u16" : b->dt == DT_i4 || b->dt == DT_i2 ? "i8" : b->dt == DT_u4 || b->dt == DT_u2 ? "u8" : dtype_info[b->dt].name;
+        if (b->scratch) {
+            vec_push(a, &p.arg, kernel_scratch(k, i));
+            text_add(&t, "    %s *const b%d = (%s *)((u8 *)scratch + arg[%d]);\n", ty, i, ty, p.arg.n - 1);
+        } else {
+            text_add(&t, "    %s%s *const b%d = buf[%d];\n", b->write ? "" : "const ", ty, i, out->nbuf);
+            out->buf[out->nbuf++] = i;
+        }
+    }
+    for (int i = 0; i < p.arg.n; i++) text_add(&t, "    const i64 n%d = arg[%d];\n", i, i);
+    text_put(&t, body.at, body.n);
+    char name[40];
+    snprintf(name, sizeof name, "k_%016llx", (unsigned long long)hash_bytes(t.at, t.n, 1));
+    Text all = { .arena = a };
+    head_comment(&all, k);
+    text_add(&all, "void %s", name);
+    text_put(&all, t.at, t.n);
+    out->name = arena_str(a, name);
+    out->text = all.at;
+    out->narg = p.arg.n; out->arg = p.arg.at;
+    Dim *bytes = kernel_scratch(k, k->buf.n);
+    out->scratch = dim_is(bytes, 0) ? NULL : bytes;
+}

@@ -1,0 +1,661 @@
+/* Values of a kernel as C expressions: integers, addresses, loads and stores, elementwise operations, casts, accumulators.
+ * A value is held in the compute type of its dtype (f16 and bf16 in float, rounded after each operation; bool as a mask 0 or -1 of 32 bits). Where lanes
+ * cannot be addressed together (an index that is not linear in the lane, a predicate by element) a loop over single lanes fills the vector. */
+#include "gen/gen.h"
+
+#include <stdio.h>
+
+#include <string.h>
+
+/* ---- text --------------------------------------------------------------------------------------------------------------------------- */
+void print_line(Printer *p, const char *fmt, ...)
+{
+    char stack[512];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(stack, sizeof stack, fmt, ap);
+    va_end(ap);
+    char *s = stack;
+    if (n >= (int)sizeof stack) {
+        s = arena_alloc(p->arena, (size_t)n + 1);
+        va_start(ap, fmt);
+        vsnprintf(s, (size_t)n + 1, fmt, ap);
+        va_end(ap);
+    }
+    if (s[0] == '}' ) p->indent--;
+    for (int i = 0; i < p->indent; i++) text_put(p->t, "    ", 4);
+    text_put(p->t, s, (size_t)n);
+    text_put(p->t, "\n", 1);
+    if (n && s[n - 1] == '{') p->indent++;
+}
+
+/* ---- integers ------------------------------------------------------------------------------------------------------------------------ */
+static const char *arg_name(Printer *p, Dim *d)
+{
+    int i = 0;
+    while (i < p->arg.n && p->arg.at[i] != d) i++;
+    if (i == p->arg.n) vec_push(p->arena, &p->arg, d);
+    return arena_fmt(p->arena, "n%d", i);
+}
+
+static const char *number(Printer *p, Dim *d)
+{
+    if (dim_is_const(d) && d->c > -16 && d->c < 16) return arena_fmt(p->arena, "%lld", (long long)d->c);
+    if (d->kind == DIM_sum && d->n == 0 && d->c < 0) return arena_fmt(p->arena, "-%s", arg_name(p, dim_const(p->g, -d->c)));
+    return arg_name(p, d);
+}
+
+const char *print_var(Printer *p, const Dim *var)
+{
+    if (var->var >= MERGED_VAR) return arena_fmt(p->arena, "t%d", var->var - MERGED_VAR);
+    if (var->var >= LOOP_VAR) return arena_fmt(p->arena, "k%d", var->var - LOOP_VAR);
+    return arena_fmt(p->arena, "i%d", var->var - SPACE_VAR);
+}
+
+static const char *value_number(Printer *p, int id);
+
+/* A variable at the point of the tile where we are. */
+static const char *var_here(Printer *p, const Dim *var)
+{
+    if (var->var >= VALUE_VAR) return value_number(p, var->var - VALUE_VAR);
+    const char *s = print_var(p, var);
+    if (p->k->row_var == var && p->in_m) return arena_fmt(p->arena, "%sm", s);
+    if (p->lane == var) return p->lane_of ? arena_fmt(p->arena, "%sl", s) : p->in_v ? arena_fmt(p->arena, "%sv", s) : s;
+    return s;
+}
+
+static const char *atom(Printer *p, Dim *d)
+{
+    if (!d->idx_mask) return number(p, d);
+    const char *a, *b;
+    switch (d->kind) {
+    case DIM_idx: return var_here(p, d);
+    case DIM_div: case DIM_mod:
+        a = print_dim(p, d->a); b = print_dim(p, d->b);
+        if (dim_prove_ge0(p->g, d->a)) return arena_fmt(p->arena, "(%s) %s %s", a, d->kind == DIM_div ? "/" : "%", d->b->idx_mask ? arena_fmt(p->arena, "(%s)", b) : b);
+        return arena_fmt(p->arena, "%s(%s, %s)", d->kind == DIM_div ? "idiv" : "imod", a, b);
+    case DIM_min: return arena_fmt(p->arena, "imin(%s, %s)", print_dim(p, d->a), print_dim(p, d->b));
+    case DIM_max: return arena_fmt(p->arena, "imax(%s, %s)", print_dim(p, d->a), print_dim(p, d->b));
+    case DIM_sum: return arena_fmt(p->arena, "(%s)", print_dim(p, d));
+    case DIM_sym: break;
+    }
+    ASSERT(!"a variable");
+    return "";
+}
+
+/* Sums: what has no variable in it is one argument; terms with the same variables share one coefficient. */
+const char *print_dim(Printer *p, Dim *d)
+{
+    if (!d->idx_mask) return number(p, d);
+    if (d->kind != DIM_sum) return atom(p, d);
+    Graph *g = p->g;
+    Dim *rest = dim_const(g, d->c);
+    const char *out = NULL;
+    bool *used = NEWS(p->arena, bool, d->n);
+    for (int i = 0; i < d->n; i++) {
+        if (used[i]) continue;
+        Dim *coef = dim_const(g, 0);
+        int nvar = 0;
+        Dim *var[32];
+        for (int f = 0; f < d->term[i].n; f++) if (d->term[i].factor[f]->idx_mask && nvar < 32) var[nvar++] = d->term[i].factor[f];
+        for (int j = i; j < d->n; j++) {
+            Dim *c = dim_const(g, d->term[j].coef);
+            int m = 0; bool same = true;
+            for (int f = 0; f < d->term[j].n; f++) {
+                Dim *x = d->term[j].factor[f];
+                if (!x->idx_mask) c = dim_mul(g, c, x);
+                else { same = same && m < nvar && var[m] == x; m++; }
+            }
+            if (!same || m != nvar) continue;
+            used[j] = true;
+            coef = dim_add(g, coef, c);
+        }
+        if (!nvar) { rest = dim_add(g, rest, coef); continue; }
+        const char *s = NULL;
+        bool negative = false;
+        if (dim_is(coef, -1)) negative = true;
+        else if (!dim_is(coef, 1)) {
+            if (dim_is_const(coef) && coef->c < 0) { negative = true; coef = dim_const(g, -coef->c); }
+            s = number(p, coef);
+        }
+        for (int f = 0; f < nvar; f++) {
+            const char *x = atom(p, var[f]);
+            if (var[f]->kind == DIM_div || var[f]->kind == DIM_mod) x = arena_fmt(p->arena, "(%s)", x);
+            s = s ? arena_fmt(p->arena, "%s * %s", s, x) : x;
+        }
+        out = out ? arena_fmt(p->arena, "%s %s %s", out, negative ? "-" : "+", s) : negative ? arena_fmt(p->arena, "-%s", s) : s;
+    }
+    if (dim_is(rest, 0)) return out ? out : "0";
+    if (dim_is_const(rest) && rest->c < 0 && out) return arena_fmt(p->arena, "%s - %s", out, number(p, dim_const(g, -rest->c)));
+    return out ? arena_fmt(p->arena, "%s + %s", out, number(p, rest)) : number(p, rest);
+}
+
+/* ---- names and types ------------------------------------------------------------------------------------------------------------------- */
+static const char *ctype(DType t) { return dtype_info[dtype_info[t].compute].name; }
+/* the storage type's name in prelude functions: ld_u8, st_bool ... ; f16 and bf16 are moved as u16 */
+static const char *stype(DType t)
+{
+    switch (t) {
+    case DT_f16: case DT_bf16: return "u16";
+    case DT_i4: case DT_i2: return "i8";
+    case DT_u4: case DT_u2: return "u8";
+    default: return dtype_info[t].name;
+    }
+}
+static bool lanes(const Printer *p, uint8_t vary) { return (vary & VARY_lane) && p->lane; }
+static const char *suffix(const Printer *p, uint8_t vary) { return lanes(p, vary) ? "v" : ""; }
+
+static const char *subscript(Printer *p, uint8_t vary, bool acc_nv)
+{
+    const char *m = (vary & VARY_row) && p->k->mr > 1 ? (p->in_m ? "[m]" : "[0]") : "";
+    const char *v = acc_nv ? (p->in_v ? "[v]" : "[0]") : "";
+    return arena_fmt(p->arena, "%s%s", m, v);
+}
+
+/* nv of the vector loop in which a lane value stands: arrays are as long as the whole steps need */
+static const char *name_of(Printer *p, const KVal *v)
+{
+    if (!p->array[v->id]) return arena_fmt(p->arena, "v%d", v->id);
+    return arena_fmt(p->arena, "v%d%s", v->id, subscript(p, v->vary, lanes(p, v->vary)));
+}
+
+static const char *literal(Printer *p, DType t, Scalar s)
+{
+    Text x = { .arena = p->arena };
+    switch (dtype_info[t].compute) {
+    case DT_f32: text_float(&x, s.f, true); break;
+    case DT_f64: text_float(&x, s.f, false); break;
+    case DT_i64: if (s.i == INT64_MIN) text_add(&x, "(-0x7fffffffffffffffll - 1)"); else text_add(&x, "%lldll", (long long)s.i); break;
+    case DT_u64: text_add(&x, "%lluull", (unsigned long long)s.u); break;
+    case DT_u32: text_add(&x, "%uu", (unsigned)s.u); break;
+    default:
+        if (t == DT_bool) text_add(&x, "%d", s.i ? -1 : 0);
+        else if ((int32_t)s.i == INT32_MIN) text_add(&x, "(-0x7fffffff - 1)");
+        else text_add(&x, "%d", (int)s.i);
+    }
+    return x.at;
+}
+
+/* A value as an operand of something that varies like `vary`. */
+static const char *operand(Printer *p, const KVal *v, uint8_t vary)
+{
+    const char *s = v->kind == KV_const ? literal(p, v->dt, v->imm) : name_of(p, v);
+    if (p->lane_of) return lanes(p, v->vary) ? arena_fmt(p->arena, "%s[l]", s) : s;
+    if (lanes(p, vary) && !lanes(p, v->vary)) return arena_fmt(p->arena, "splat_%sv(%s)", ctype(v->dt), s);
+    return s;
+}
+
+static const char *value_number(Printer *p, int id)
+{
+    const char *s = operand(p, p->vals[id], 0);
+    return s[0] == '-' ? arena_fmt(p->arena, "(%s)", s) : s;
+}
+
+static const char *fold_op(FoldKind k, DType t, bool *infix)
+{
+    *infix = false;
+    if (t == DT_bool) { *infix = true; return k == FOLD_max ? "|" : k == FOLD_min ? "&" : k == FOLD_sum ? "|" : "&"; }
+    switch (k) {
+    case FOLD_sum: *infix = true; return "+";
+    case FOLD_prod: *infix = true; return "*";
+    case FOLD_max: case FOLD_argmax: return "max";
+    case FOLD_min: case FOLD_argmin: return "min";
+    case FOLD_COUNT: break;
+    }
+    return "";
+}
+
+static Scalar fold_identity(FoldKind k, DType t)
+{
+    Scalar s = { 0 };
+    switch (k) {
+    case FOLD_sum: break;
+    case FOLD_prod: if (dtype_is_float(t)) s.f = 1; else s.i = 1; break;
+    case FOLD_max: case FOLD_argmax: s = t == DT_bool ? (Scalar){ .i = 0 } : scalar_min(t); break;
+    case FOLD_min: case FOLD_argmin: s = t == DT_bool ? (Scalar){ .i = 1 } : scalar_max(t); break;
+    case FOLD_COUNT: break;
+    }
+    return s;
+}
+
+/* Rounds or wraps an expression in the compute type to a narrow dtype. */
+static const char *narrowed(Printer *p, DType t, const char *e, uint8_t vary)
+{
+    const char *f = NULL;
+    switch (t) {
+    case DT_f16: case DT_bf16: f = "round"; break;
+    case DT_i8: case DT_i16: case DT_u8: case DT_u16: case DT_i4: case DT_u4: case DT_i2: case DT_u2: f = "wrap"; break;
+    default: return e;
+    }
+    return arena_fmt(p->arena, "%s_%s%s(%s)", f, dtype_info[t].name, suffix(p, vary), e);
+}
+
+/* ---- addresses ------------------------------------------------------------------------------------------------------------------------ */
+typedef struct Range { const char *cond, *lo, *hi; bool single; } Range;   /* lanes [lo, hi) are valid while cond; single: must be tested lane by lane */
+
+static bool lane_in(const Printer *p, const Dim *d) { return p->lane && d && dim_uses(d, p->lane->var); }
+static bool opnd_lanes(const Printer *p, int n, KVal *const *o)
+{
+    for (int i = 0; i < n; i++) if (lanes(p, o[i]->vary)) return true;
+    return false;
+}
+static bool dim_lanes(Printer *p, Dim *d, int n, KVal *const *o)
+{
+    if (lane_in(p, d)) return true;
+    for (int i = 0; i < n; i++) if (lanes(p, o[i]->vary) && dim_uses(d, VALUE_VAR + o[i]->id)) return true;
+    return false;
+}
+
+static const char *both(Printer *p, const char *a, const char *op, const char *b) { return a ? arena_fmt(p->arena, "%s %s %s", a, op, b) : b; }
+
+/* The predicates as a scalar condition on what does not vary by lane. */
+static const char *condition(Printer *p, const KAddr *a, int nopnd, KVal *const *opnd, bool all)
+{
+    const char *c = NULL;
+    for (int i = 0; i < a->npred; i++) {
+        if (!all && (dim_lanes(p, a->pred[i].e, nopnd, opnd) || dim_lanes(p, a->pred[i].n, nopnd, opnd))) continue;
+        c = both(p, c, "&", arena_fmt(p->arena, "((u64)(%s) < (u64)(%s))", print_dim(p, a->pred[i].e), print_dim(p, a->pred[i].n)));
+    }
+    return c;
+}
+
+static Range range_of(Printer *p, const KAddr *a, int nopnd, KVal *const *opnd)
+{
+    Range r = { .cond = condition(p, a, nopnd, opnd, false) };
+    for (int i = 0; i < a->npred; i++) {
+        Pred q = a->pred[i];
+        if (!dim_lanes(p, q.e, nopnd, opnd) && !dim_lanes(p, q.n, nopnd, opnd)) continue;
+        Dim *c, *rest;
+        if (dim_lanes(p, q.n, nopnd, opnd) || opnd_lanes(p, nopnd, opnd) || !dim_linear(p->g, q.e, p->lane->var, &c, &rest) || !dim_is_const(c) || c->c < 1) { r.single = true; continue; }
+        const char *e = print_dim(p, q.e), *n = print_dim(p, q.n), *lo, *hi;
+        if (c->c == 1) {
+            lo = arena_fmt(p->arena, "-(%s)", e);
+            hi = arena_fmt(p->arena, "%s - (%s)", n, e);
+        } else {
+            lo = arena_fmt(p->arena, "idiv(%lld - (%s), %lld)", (long long)c->c - 1, e, (long long)c->c);
+            hi = arena_fmt(p->arena, "idiv(%s - (%s) + %lld, %lld)", n, e, (long long)c->c - 1, (long long)c->c);
+        }
+        r.lo = r.lo ? arena_fmt(p->arena, "imax(%s, %s)", r.lo, lo) : lo;
+        r.hi = r.hi ? arena_fmt(p->arena, "imin(%s, %s)", r.hi, hi) : hi;
+    }
+    if (p->part) r.hi = r.hi ? arena_fmt(p->arena, "imin(%s, rem)", r.hi) : "rem";
+    if (r.cond && (r.lo || r.hi)) { r.hi = arena_fmt(p->arena, "(%s) ? %s : 0", r.cond, r.hi ? r.hi : "LANES"); r.cond = NULL; }
+    return r;
+}
+
+static const char *pointer(Printer *p, int buf, const char *off)
+{
+    return strcmp(off, "0") ? arena_fmt(p->arena, "b%d + %s", buf, off) : arena_fmt(p->arena, "b%d", buf);
+}
+
+static const char *from_storage(Printer *p, DType t, const char *e, uint8_t vary)
+{
+    if (t == DT_f16 || t == DT_bf16) return arena_fmt(p->arena, "from_%s%s(%s)", dtype_info[t].name, suffix(p, vary), e);
+    return e;
+}
+
+static const char *to_storage(Printer *p, DType t, const char *e, bool vec)
+{
+    if (t == DT_f16 || t == DT_bf16) return arena_fmt(p->arena, "to_%s%s(%s)", dtype_info[t].name, vec ? "v" : "", e);
+    return e;
+}
+
+/* Opens a loop over single lanes that fills u.e[l]; the caller assigns u.e[l] and closes. */
+static void lanes_open(Printer *p, const char *type, const char *init)
+{
+    print_line(p, "{");
+    print_line(p, "union { %sv v; %s e[LANES]; } u = { .v = %s };", type, type, init);
+    print_line(p, "for (i64 l = 0; l < %s; l++) {", p->part ? "rem" : "LANES");
+    print_line(p, "const i64 %sl = %s%s + l;", print_var(p, p->lane), print_var(p, p->lane), p->in_v ? "v" : "");
+    p->lane_of++;
+}
+
+static void lanes_close(Printer *p, const char *result)
+{
+    p->lane_of--;
+    print_line(p, "}");
+    if (result) print_line(p, "%s = u.v;", result);
+    print_line(p, "}");
+}
+
+/* ---- values ---------------------------------------------------------------------------------------------------------------------------- */
+static void assign(Printer *p, const KVal *v, const char *e)
+{
+    if (p->array[v->id]) print_line(p, "%s = %s;", name_of(p, v), e);
+    else print_line(p, "const %s%s v%d = %s;", ctype(v->dt), suffix(p, v->vary), v->id, e);
+}
+
+/* The lvalue of a value that is filled by statements. */
+static const char *declare(Printer *p, const KVal *v)
+{
+    if (!p->array[v->id]) print_line(p, "%s%s v%d;", ctype(v->dt), suffix(p, v->vary), v->id);
+    return name_of(p, v);
+}
+
+static void print_load(Printer *p, const KVal *v)
+{
+    const KBuf *b = &p->k->buf.at[v->buf];
+    DType t = b->scratch ? b->dt : v->dt;
+    const char *st = stype(t), *fill = literal(p, v->dt, v->imm);
+    bool filled = v->imm.u != 0;
+    if (!lanes(p, v->vary)) {
+        const char *c = condition(p, &v->at, v->nopnd, v->opnd, true);
+        const char *e = from_storage(p, t, arena_fmt(p->arena, "ld_%s(%s)", st, pointer(p, v->buf, print_dim(p, v->at.off))), 0);
+        assign(p, v, c ? arena_fmt(p->arena, "(%s) ? %s : %s", c, e, fill) : e);
+        return;
+    }
+    Dim *c = NULL, *rest;
+    Range r = range_of(p, &v->at, v->nopnd, v->opnd);
+    bool off_lanes = dim_lanes(p, v->at.off, v->nopnd, v->opnd);
+    bool linear = !off_lanes || (!opnd_lanes(p, v->nopnd, v->opnd) && dim_linear(p->g, v->at.off, p->lane->var, &c, &rest) && !lane_in(p, c));
+    if (r.single || !linear) {
+        const char *to = declare(p, v);
+        lanes_open(p, ctype(v->dt), arena_fmt(p->arena, "splat_%sv(%s)", ctype(v->dt), fill));
+        const char *cond = condition(p, &v->at, v->nopnd, v->opnd, true);
+        const char *e = from_storage(p, t, arena_fmt(p->arena, "ld_%s(%s)", st, pointer(p, v->buf, print_dim(p, v->at.off))), 0);
+        print_line(p, "%s%su.e[l] = %s;", cond ? arena_fmt(p->arena, "if (%s)", cond) : "", cond ? " " : "", e);
+        lanes_close(p, to);
+        return;
+    }
+    const char *off = pointer(p, v->buf, print_dim(p, v->at.off)), *e;
+    if (!off_lanes) {                    /* one element for all lanes that are valid */
+        e = from_storage(p, t, arena_fmt(p->arena, "splat_%sv((%s) > (%s) ? ld_%s(%s) : 0)", dtype_info[t].class == 'F' && dtype_size(t) == 2 ? "i32" : ctype(v->dt),
+            r.hi ? r.hi : "LANES", r.lo ? r.lo : "0", st, off), v->vary);
+    } else if (dim_is(c, 1)) {
+        if (r.lo || r.hi) e = arena_fmt(p->arena, "ldpart_%sv(%s, %s, %s)", st, off, r.lo ? r.lo : "0", r.hi ? r.hi : "LANES");
+        else e = arena_fmt(p->arena, "ld_%sv(%s)", st, off);
+        e = from_storage(p, t, e, v->vary);
+    } else {
+        e = arena_fmt(p->arena, "lds_%sv(%s, %s, %s, %s)", st, off, print_dim(p, c), r.lo ? r.lo : "0", r.hi ? r.hi : "LANES");
+        e = from_storage(p, t, e, v->vary);
+    }
+    if ((filled || !off_lanes) && v->at.npred && (r.lo || r.hi))
+        e = arena_fmt(p->arena, "sel_%sv(lanes_in(%s, %s), %s, splat_%sv(%s))", ctype(v->dt), r.lo ? r.lo : "0", r.hi ? r.hi : "LANES", e, ctype(v->dt), fill);
+    if (r.cond) e = arena_fmt(p->arena, "(%s) ? %s : splat_%sv(%s)", r.cond, e, ctype(v->dt), fill);
+    assign(p, v, e);
+}
+
+static void print_index(Printer *p, const KVal *v)
+{
+    if (!lanes(p, v->vary)) { assign(p, v, print_dim(p, v->dim)); return; }
+    Dim *c, *rest;
+    if (!opnd_lanes(p, v->nopnd, v->opnd) && dim_linear(p->g, v->dim, p->lane->var, &c, &rest) && !lane_in(p, c)) {
+        assign(p, v, arena_fmt(p->arena, "iota_i64v(%s, %s)", print_dim(p, v->dim), print_dim(p, c)));
+        return;
+    }
+    const char *to = declare(p, v);
+    lanes_open(p, "i64", "splat_i64v(0)");
+    print_line(p, "u.e[l] = %s;", print_dim(p, v->dim));
+    lanes_close(p, to);
+}
+
+static const char *spelled(Printer *p, const KVal *v)
+{
+    if (v->op == OP_where)
+        return arena_fmt(p->arena, "sel_%s%s(%s, %s, %s)", ctype(v->dt), suffix(p, v->vary), operand(p, v->in[0], v->vary), operand(p, v->in[1], v->vary), operand(p, v->in[2], v->vary));
+    Text x = { .arena = p->arena };
+    for (const char *s = prim_info[v->op].spelling; *s; s++) {
+        if (*s != '%') { text_put(&x, s, 1); continue; }
+        s++;
+        if (*s == 't') text_add(&x, "%s%s", ctype(v->in[0]->dt), suffix(p, v->vary));
+        else text_add(&x, "%s", operand(p, v->in[*s - '0'], v->vary));
+    }
+    return x.at;
+}
+
+static void print_ew(Printer *p, const KVal *v)
+{
+    const char *e = spelled(p, v);
+    switch (v->op) {
+    case OP_where: case OP_max: case OP_min: case OP_and: case OP_or: break;
+    default: e = narrowed(p, v->dt, e, v->vary);
+    }
+    assign(p, v, e);
+}
+
+static const char *cast_text(Printer *p, DType to, DType from, const char *e, uint8_t vary)
+{
+    const char *s = suffix(p, vary), *ct = ctype(to), *cf = ctype(from);
+    if (to == DT_bool) {
+        if (from == DT_bool) return e;
+        return arena_fmt(p->arena, "~eq_%s%s(%s, splat_%s%s(0))", cf, s, e, cf, s);
+    }
+    if (from == DT_bool) e = arena_fmt(p->arena, "(%s & 1)", e);
+    bool ff = dtype_is_float(from), tf = dtype_is_float(to);
+    if (strcmp(ct, cf)) e = arena_fmt(p->arena, "%s_%s_%s%s(%s)", ff && !tf ? "int" : "cvt", cf, ct, s, e);
+    else if (ff && !tf) ASSERT(!"float and integer share no compute type");
+    return narrowed(p, to, e, vary);
+}
+
+static const char *bitcast_text(Printer *p, DType to, DType from, const char *e, uint8_t vary)
+{
+    const char *s = suffix(p, vary);
+    if (from == DT_f32) e = arena_fmt(p->arena, "bits_f32%s(%s)", s, e);
+    else if (from == DT_f64) e = arena_fmt(p->arena, "bits_f64%s(%s)", s, e);
+    else if (from == DT_f16 || from == DT_bf16) e = arena_fmt(p->arena, "to_%s%s(%s)", dtype_info[from].name, s, e);
+    else if (from == DT_bool) e = arena_fmt(p->arena, "(%s & 1)", e);
+    const char *bits = dtype_size(from) == 8 ? "i64" : "i32", *want = ctype(to);
+    const char *have = dtype_is_float(from) || from == DT_bool ? bits : ctype(from);
+    if (to == DT_f32 || to == DT_f64) {
+        if (strcmp(have, bits)) e = arena_fmt(p->arena, "cvt_%s_%s%s(%s)", have, bits, s, e);
+        return arena_fmt(p->arena, "from_bits_%s%s(%s)", dtype_info[to].name, s, e);
+    }
+    if (to == DT_f16 || to == DT_bf16) return arena_fmt(p->arena, "from_%s%s(%s & 0xffff)", dtype_info[to].name, s, e);
+    if (to == DT_bool) return arena_fmt(p->arena, "~eq_i32%s(%s, splat_i32%s(0))", s, e, s);
+    if (strcmp(have, want)) e = arena_fmt(p->arena, "cvt_%s_%s%s(%s)", have, want, s, e);
+    return narrowed(p, to, e, vary);
+}
+
+void print_val(Printer *p, const KVal *v)
+{
+    switch (v->kind) {
+    case KV_const: return;              /* written where it is used */
+    case KV_index: print_index(p, v); return;
+    case KV_load: print_load(p, v); return;
+    case KV_ew: print_ew(p, v); return;
+    case KV_cast: assign(p, v, cast_text(p, v->dt, v->in[0]->dt, operand(p, v->in[0], v->vary), v->vary)); return;
+    case KV_bitcast: assign(p, v, bitcast_text(p, v->dt, v->in[0]->dt, operand(p, v->in[0], v->vary), v->vary)); return;
+    case KV_random: {
+        const char *to;
+        if (!lanes(p, v->vary)) { assign(p, v, arena_fmt(p->arena, "random_word(%s, (u64)(%s))", operand(p, v->in[0], 0), print_dim(p, v->dim))); return; }
+        to = declare(p, v);
+        lanes_open(p, "u64", "splat_u64v(0)");
+        print_line(p, "u.e[l] = random_word(%s, (u64)(%s));", operand(p, v->in[0], 0), print_dim(p, v->dim));
+        lanes_close(p, to);
+        return;
+    }
+    case KV_valid: {
+        if (!lanes(p, v->vary)) { assign(p, v, arena_fmt(p->arena, "-(i32)(%s)", condition(p, &v->at, v->nopnd, v->opnd, true))); return; }
+        Range r = range_of(p, &v->at, v->nopnd, v->opnd);
+        if (!r.single && !r.cond) { assign(p, v, arena_fmt(p->arena, "lanes_in(%s, %s)", r.lo ? r.lo : "0", r.hi ? r.hi : "LANES")); return; }
+        const char *to = declare(p, v);
+        lanes_open(p, "i32", "splat_i32v(0)");
+        print_line(p, "u.e[l] = -(i32)(%s);", condition(p, &v->at, v->nopnd, v->opnd, true));
+        lanes_close(p, to);
+        return;
+    }
+    case KV_check: {
+        int site = v->node->origin;
+        const char *c, *to;
+        if (!lanes(p, v->vary)) {
+            c = condition(p, &v->at, v->nopnd, v->opnd, true);
+            const char *e = arena_fmt(p->arena, "check_index(err, %d, %s, %s)", site, operand(p, v->in[0], 0), print_dim(p, v->dim));
+            assign(p, v, c ? arena_fmt(p->arena, "(%s) ? %s : 0", c, e) : e);
+            return;
+        }
+        to = declare(p, v);
+        lanes_open(p, "i64", "splat_i64v(0)");
+        c = condition(p, &v->at, v->nopnd, v->opnd, true);
+        print_line(p, "%s%su.e[l] = check_index(err, %d, %s, %s);", c ? arena_fmt(p->arena, "if (%s)", c) : "", c ? " " : "", site, operand(p, v->in[0], 0), print_dim(p, v->dim));
+        lanes_close(p, to);
+        return;
+    }
+    case KV_fold: print_finish(p, v); return;
+    }
+}
+
+/* ---- stores ----------------------------------------------------------------------------------------------------------------------------- */
+static const char *combined(Printer *p, const KStmt *s, const char *have, const char *e)
+{
+    DType t = s->val->dt;
+    bool infix;
+    if (t == DT_bool && s->how != COMBINE_set) return arena_fmt(p->arena, "(%s) %s (%s)", have, s->how == COMBINE_max || s->how == COMBINE_add ? "|" : "&", e);
+    const char *op = s->how == COMBINE_add ? fold_op(FOLD_sum, t, &infix) : s->how == COMBINE_mul ? fold_op(FOLD_prod, t, &infix)
+                   : s->how == COMBINE_max ? fold_op(FOLD_max, t, &infix) : s->how == COMBINE_min ? fold_op(FOLD_min, t, &infix) : NULL;
+    if (!op) return e;
+    return narrowed(p, t, infix ? arena_fmt(p->arena, "(%s) %s (%s)", have, op, e) : arena_fmt(p->arena, "%s_%s(%s, %s)", op, ctype(t), have, e), 0);
+}
+
+void print_store(Printer *p, const KStmt *s)
+{
+    const KBuf *b = &p->k->buf.at[s->buf];
+    DType t = b->scratch ? b->dt : s->val->dt;
+    const char *st = stype(t), *guard = "";
+    if (p->in_m && (s->vary & VARY_row)) guard = arena_fmt(p->arena, "if (%sr < %s) ", print_var(p, p->k->row_var), print_dim(p, p->k->row_extent));
+    if (!lanes(p, s->vary)) {
+        const char *c = condition(p, &s->at, s->nopnd, s->opnd, true), *to = pointer(p, s->buf, print_dim(p, s->at.off));
+        const char *e = operand(p, s->val, 0);
+        if (s->how != COMBINE_set) e = combined(p, s, from_storage(p, t, arena_fmt(p->arena, "ld_%s(%s)", st, to), 0), e);
+        print_line(p, "%s%sst_%s(%s, %s);", guard, c ? arena_fmt(p->arena, "if (%s) ", c) : "", st, to, to_storage(p, t, e, false));
+        return;
+    }
+    const char *e = to_storage(p, t, operand(p, s->val, VARY_lane), true);
+    Dim *c, *rest;
+    if (!s->at.npred && !opnd_lanes(p, s->nopnd, s->opnd) && dim_linear(p->g, s->at.off, p->lane->var, &c, &rest) && !lane_in(p, c)) {
+        const char *to = pointer(p, s->buf, print_dim(p, s->at.off));
+        if (!dim_is(c, 1)) print_line(p, "%ssts_%sv(%s, %s, %s, %s);", guard, st, to, print_dim(p, c), e, p->part ? "rem" : "LANES");
+        else if (p->part) print_line(p, "%sstpart_%sv(%s, %s, rem);", guard, st, to, e);
+        else print_line(p, "%sst%s_%sv(%s, %s);", guard, p->k->stream && !strcmp(st, "f32") && !b->scratch ? "nt" : "", st, to, e);
+        return;
+    }
+    print_line(p, "%s{", guard);
+    print_line(p, "union { %sv v; %s e[LANES]; } x = { .v = %s };", ctype(s->val->dt), ctype(s->val->dt), operand(p, s->val, VARY_lane));
+    print_line(p, "for (i64 l = 0; l < %s; l++) {", p->part ? "rem" : "LANES");
+    print_line(p, "const i64 %sl = %s%s + l;", print_var(p, p->lane), print_var(p, p->lane), p->in_v ? "v" : "");
+    p->lane_of++;
+    const char *cond = condition(p, &s->at, s->nopnd, s->opnd, true);
+    print_line(p, "%sst_%s(%s, %s);", cond ? arena_fmt(p->arena, "if (%s) ", cond) : "", st, pointer(p, s->buf, print_dim(p, s->at.off)), to_storage(p, t, "x.e[l]", false));
+    p->lane_of--;
+    print_line(p, "}");
+    print_line(p, "}");
+}
+
+/* ---- folds -------------------------------------------------------------------------------------------------------------------------------- */
+static bool is_arg(const KFold *f) { return f->kind == FOLD_argmax || f->kind == FOLD_argmin; }
+/* accumulators with lanes: one for each lane of the loop around (mode of a contraction), or of its own vector loop */
+static uint8_t acc_vary(const KFold *f) { return (f->vary & VARY_row) | (f->own || (f->vary & VARY_lane) ? VARY_lane : 0); }
+static int acc_nv(const Printer *p, const KFold *f) { return f->own ? f->own->nv : p->nv; }
+
+static const char *acc_name(Printer *p, const KFold *f, const char *letter)
+{
+    return arena_fmt(p->arena, "%s%d%s", letter, f->id, subscript(p, acc_vary(f), acc_vary(f) & VARY_lane));
+}
+
+/* Runs fn for each element of an accumulator array. */
+static void acc_each(Printer *p, const KFold *f, bool lane_loop)
+{
+    if ((acc_vary(f) & VARY_row) && p->k->mr > 1) { print_line(p, "UNROLL for (int m = 0; m < %d; m++) {", p->k->mr); p->in_m = true; }
+    if (lane_loop && (acc_vary(f) & VARY_lane) && acc_nv(p, f) > 1) { print_line(p, "UNROLL for (int v = 0; v < %d; v++) {", acc_nv(p, f)); p->in_v = true; }
+}
+
+static void acc_each_end(Printer *p, const KFold *f, bool lane_loop)
+{
+    if (lane_loop && (acc_vary(f) & VARY_lane) && acc_nv(p, f) > 1) { print_line(p, "}"); p->in_v = false; }
+    if ((acc_vary(f) & VARY_row) && p->k->mr > 1) { print_line(p, "}"); p->in_m = false; }
+}
+
+static const char *acc_dims(Printer *p, const KFold *f)
+{
+    const char *m = (acc_vary(f) & VARY_row) && p->k->mr > 1 ? arena_fmt(p->arena, "[%d]", p->k->mr) : "";
+    return acc_vary(f) & VARY_lane ? arena_fmt(p->arena, "%s[%d]", m, acc_nv(p, f)) : m;
+}
+
+static const char *acc_suffix(const KFold *f) { return acc_vary(f) & VARY_lane ? "v" : ""; }
+
+static const char *identity_text(Printer *p, const KFold *f)
+{
+    const char *id = literal(p, f->dt, fold_identity(f->kind, f->dt));
+    return acc_vary(f) & VARY_lane ? arena_fmt(p->arena, "splat_%sv(%s)", ctype(f->dt), id) : id;
+}
+
+void print_fold(Printer *p, const KFold *f)
+{
+    print_line(p, "%s%s a%d%s;", ctype(f->dt), acc_suffix(f), f->id, acc_dims(p, f));
+    if (is_arg(f)) print_line(p, "i64%s x%d%s;", acc_suffix(f), f->id, acc_dims(p, f));
+    acc_each(p, f, true);
+    print_line(p, "%s = %s;", acc_name(p, f, "a"), identity_text(p, f));
+    if (is_arg(f)) print_line(p, "%s = %s;", acc_name(p, f, "x"), acc_vary(f) & VARY_lane ? "splat_i64v(0)" : "0");
+    acc_each_end(p, f, true);
+}
+
+void print_chunk(Printer *p, const KFold *f, bool open)
+{
+    if (open) print_line(p, "%s%s s%d%s;", ctype(f->dt), acc_suffix(f), f->id, acc_dims(p, f));
+    acc_each(p, f, true);
+    if (open) {
+        print_line(p, "%s = %s;", acc_name(p, f, "s"), acc_name(p, f, "a"));
+        print_line(p, "%s = %s;", acc_name(p, f, "a"), identity_text(p, f));
+    } else print_line(p, "%s = %s + %s;", acc_name(p, f, "a"), acc_name(p, f, "s"), acc_name(p, f, "a"));
+    acc_each_end(p, f, true);
+}
+
+void print_update(Printer *p, const KStmt *s)
+{
+    const KFold *f = s->fold;
+    uint8_t vary = acc_vary(f);
+    const char *a = acc_name(p, f, "a"), *t = ctype(f->dt), *sv = acc_suffix(f);
+    bool infix, mask = p->part && f->own;
+    if (is_arg(f)) {
+        const char *x = acc_name(p, f, "x"), *v = operand(p, f->value, vary);
+        print_line(p, "{");
+        print_line(p, "const i32%s up = %s_%s_%s%s(%s, %s)%s;", sv, f->kind == FOLD_argmax ? "above" : "below", f->last ? "last" : "first", t, sv, v, a, mask ? " & lanes_below(rem)" : "");
+        print_line(p, "%s = sel_%s%s(up, %s, %s);", a, t, sv, v, a);
+        print_line(p, "%s = sel_i64%s(up, %s, %s);", x, sv, operand(p, f->index, vary), x);
+        print_line(p, "}");
+        return;
+    }
+    const char *e;
+    if (f->mul_a) e = arena_fmt(p->arena, "fma_%s%s(%s, %s, %s)", t, sv, operand(p, f->mul_a, vary), operand(p, f->mul_b, vary), a);
+    else {
+        const char *op = fold_op(f->kind, f->dt, &infix), *v = operand(p, f->value, vary);
+        e = infix ? arena_fmt(p->arena, "%s %s %s", a, op, v) : arena_fmt(p->arena, "%s_%s%s(%s, %s)", op, t, sv, a, v);
+    }
+    if (mask) e = arena_fmt(p->arena, "sel_%sv(lanes_below(rem), %s, %s)", t, e, a);
+    print_line(p, "%s = %s;", a, e);
+}
+
+static void finish_arg(Printer *p, const KFold *f, const char *to)
+{
+    const char *t = ctype(f->dt);
+    print_line(p, "{");
+    print_line(p, "%s best = %s; i64 at = 0; i32 have = 0;", t, literal(p, f->dt, fold_identity(f->kind, f->dt)));
+    print_line(p, "for (int v = 0; v < %d; v++) for (int l = 0; l < LANES; l++) {", acc_nv(p, f));
+    const char *m = (acc_vary(f) & VARY_row) && p->k->mr > 1 ? "[m]" : "";
+    print_line(p, "const %s e = a%d%s[v][l]; const i64 i = x%d%s[v][l];", t, f->id, m, f->id, m);
+    print_line(p, "const i32 up = %s_first_%s(e, best), same = ~%s_first_%s(best, e) & ~up;", f->kind == FOLD_argmax ? "above" : "below", t, f->kind == FOLD_argmax ? "above" : "below", t);
+    print_line(p, "if (!have || up || (same && i %s at)) { best = e; at = i; have = 1; }", f->last ? ">" : "<");
+    print_line(p, "}");
+    print_line(p, "%s = at;", to);
+    print_line(p, "}");
+}
+
+void print_finish(Printer *p, const KVal *v)
+{
+    const KFold *f = v->fold;
+    DType t = f->node->dt;
+    if (!f->own) {
+        assign(p, v, is_arg(f) ? acc_name(p, f, "x") : narrowed(p, t, acc_name(p, f, "a"), v->vary));
+        return;
+    }
+    if (is_arg(f)) { finish_arg(p, f, declare(p, v)); return; }
+    bool infix;
+    const char *op = fold_op(f->kind, f->dt, &infix), *e = NULL;
+    const char *m = (acc_vary(f) & VARY_row) && p->k->mr > 1 ? "[m]" : "";
+    for (int i = 0; i < f->own->nv; i++) {
+        const char *x = arena_fmt(p->arena, "a%d%s[%d]", f->id, m, i);
+        e = !e ? x : infix ? arena_fmt(p->arena, "(%s %s %s)", e, op, x) : arena_fmt(p->arena, "%s_%sv(%s, %s)", op, ctype(f->dt), e, x);
+    }
+    if (f->dt == DT_bool) e = f->kind == FOLD_max ? arena_fmt(p->arena, "-(anyv(%s) != 0)", e) : arena_fmt(p->arena, "-(anyv(~%s) == 0)", e);
+    else e = arena_fmt(p->arena, "h%s_%s(%s)", fold_name[f->kind], ctype(f->dt), e);
+    assign(p, v, narrowed(p, t, e, 0));
+}
