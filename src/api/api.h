@@ -2,12 +2,62 @@
 #ifndef SN_API_H
 #define SN_API_H
 #include "base/base.h"
+#include "fuse/fuse.h"
+#include "gen/gen.h"
 #include "ir/ir.h"
+#include "kir/kir.h"
 #include "onnx/onnx.h"
+#include "rt/rt.h"
 
 /* ---- interp.c: a model run by the reference interpreter, operator by operator: slow, and the measure of everything else -------------- */
 /* in: one tensor for each of the main graph's inputs that is no initialiser; out: one for each of its outputs, data in a. */
 void interp_run(Ctx *cx, Arena *a, const OnnxModel *m, const Tensor *in, Tensor *out);
 /* The same for any graph of the model; args: its inputs, then the values it captures. */
 void interp_graph(Ctx *cx, Arena *a, const OnnxModel *m, const OnnxGraph *g, int ncapture, const char *const *capture, const Tensor *args, Tensor *out);
+/* One segment. */
+void interp_segment(Ctx *cx, Arena *a, const Graph *g, const Tensor *in, Tensor *out);
+
+/* ---- control.c: Loop and Scan around a body that somebody else runs --------------------------------------------------------------------- */
+typedef void (*BodyRun)(void *self, Ctx *cx, Arena *a, const BodyCall *c, const Tensor *args, Tensor *out);
+extern const CallDef loop_call, scan_call;          /* for TraceHost; their eval uses the interpreter */
+void control_run(Ctx *cx, Arena *a, const Call *call, const Tensor *in, Tensor *out, BodyRun run, void *self);
+
+/* ---- program.c, segment.c: a compiled model --------------------------------------------------------------------------------------------------
+ * A program is a tree of steps. A step is a compiled segment (see onnx.h: Import is a trace) with the guards under which it holds, then perhaps a call
+ * (NonZero, Loop ...) on its outputs; the steps that may come next hang below it. A run walks down: at each level it takes the step whose guards hold
+ * for the actual sizes and values, or traces and compiles the model anew for them and hangs the new steps in. */
+typedef struct ProgramOptions { bool fuse, check; int threads; } ProgramOptions;   /* check: SN_CHECK; threads 0: Options.threads */
+typedef struct Program Program;
+typedef struct KernelEvidence {         /* one launch of a segment */
+    const char *name, *kind;            /* "k_0123...", "rows" */
+    const char *const *node; int nnode; /* the model's operators in it: "LayerNormalization ln_1" */
+    const char *source;                 /* C text; NULL for calls */
+    int64_t read_bytes, write_bytes;    /* logical: each buffer once, at the last bound sizes */
+    bool once, interpreted;
+    double seconds;                     /* median of the profiled runs; 0 when not measured */
+} KernelEvidence;
+typedef struct SegmentEvidence {
+    int nkernel; const KernelEvidence *kernel;
+    int nrefusal; const char *const *refusal;       /* "cannot fuse relu_3 (Relu) into conv_4 (Conv): reason" */
+    int nguard; const char *const *guard;           /* "batch == 1: broadcast" */
+    const char *why;                    /* why it ends: NULL for the last one */
+    int launches;                       /* kernels of each run: without those run once, pieces of one join count as one */
+    int64_t temp_bytes, const_bytes;    /* arena at the last bound sizes; results of kernels run once */
+    double import_s, plan_s, print_s, build_s;
+    BuildStats build;
+} SegmentEvidence;
+/* The model is borrowed and must outlive the program. Nothing is compiled before the first run or program_prepare. */
+Program *program_new(Ctx *cx, const OnnxModel *m, const ProgramOptions *o);
+void program_free(Program *p);
+/* Compiles for these inputs without running the last segment (data may be NULL: sizes only; then models whose trace needs values raise INVALID). */
+void program_prepare(Ctx *cx, Program *p, const Tensor *in);
+/* Runs. in: borrowed, any strides. out[i].data NULL: allocated in a (dims set); else a dense buffer of out_bytes[i] bytes that the result must fit.
+ * Thread-safe: several threads may run one program, each with its own cx and arena. */
+void program_run(Ctx *cx, Program *p, Arena *a, const Tensor *in, Tensor *out, const size_t *out_bytes);
+typedef struct RunStats { double device_s; int launches; } RunStats;
+void program_profile(Ctx *cx, Program *p, const Tensor *in, int runs, RunStats *st);   /* fills seconds of the evidence; median of device time and launches */
+int program_variants(Program *p);       /* compiled segments in all */
+const SegmentEvidence *program_evidence(Ctx *cx, Program *p, Arena *a, int *n);         /* of the segments of the last run, in order */
+const char *program_describe(Program *p);           /* device, compiler, instruction set */
+const char *program_compile_line(Program *p);
 #endif
