@@ -60,4 +60,20 @@ int program_variants(Program *p);       /* compiled segments in all */
 const SegmentEvidence *program_evidence(Ctx *cx, Program *p, Arena *a, int *n);         /* of the segments of the last run, in order */
 const char *program_describe(Program *p);           /* device, compiler, instruction set */
 const char *program_compile_line(Program *p);
+
+/* ---- segment.c: one graph, compiled ------------------------------------------------------------------------------------------------------------- */
+typedef struct Segment Segment;
+/* The device a segment is for: what it prints for and runs on. Shared by all segments of a program. */
+typedef struct Target { const DeviceApi *api; Device *device; const char *isa, *prelude; int lanes; } Target;
+/* Plans, prints and builds; runs what depends on constants only. The graph outlives the segment. */
+Segment *segment_new(Ctx *cx, const Target *t, Graph *g, const ProgramOptions *o);
+void segment_free(Segment *s);
+/* Does it serve these inputs? Dtypes, ranks, fixed sizes, guards. syms: g->sym.n values, filled when it does. */
+bool segment_serves(Ctx *cx, Arena *scratch, const Segment *s, const Tensor *in, int64_t *syms, const char **why);
+/* in: dense. out as in program_run. seconds: NULL, or one for each kernel. Thread-safe. */
+void segment_run(Ctx *cx, Arena *a, Segment *s, const Tensor *in, const int64_t *syms, Tensor *out, const size_t *out_bytes, double *seconds);
+int segment_kernels(const Segment *s);
+int segment_outputs(const Segment *s);
+int segment_symbols(const Segment *s);
+void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds, SegmentEvidence *e);
 #endif

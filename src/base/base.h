@@ -48,6 +48,7 @@ typedef struct Ctx {
 void ctx_init(Ctx *cx);                 /* options from the environment */
 /* Raises: composes "net.onnx: node 'conv1' (Conv): <message>" from the notes, outermost first. */
 _Noreturn void fail(Ctx *cx, Status code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+_Noreturn void fail_again(Ctx *cx);       /* raises what a guard_call returned, with its message */
 /* Calls fn(cx, arg); a fail() inside ends it. Returns E_OK or the code; restores notes and the outer guard. */
 Status guard_call(Ctx *cx, void (*fn)(Ctx *, void *), void *arg);
 void ctx_poll(Ctx *cx);                 /* fails with CANCELLED if cx->cancel is set */

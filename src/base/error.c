@@ -91,6 +91,12 @@ void fail(Ctx *cx, Status code, const char *fmt, ...)
     longjmp(*cx->guard, 1);
 }
 
+void fail_again(Ctx *cx)
+{
+    ASSERT(cx->guard && cx->code != E_OK);
+    longjmp(*cx->guard, 1);
+}
+
 Status guard_call(Ctx *cx, void (*fn)(Ctx *, void *), void *arg)
 {
     jmp_buf here;

@@ -127,7 +127,7 @@ static void vectors_close(Printer *p)
 
 static void print_segment(Printer *p, const KBlock *b, int from, int to)
 {
-    const Kernel *k = p->k;
+    const LoopKernel *k = p->k;
     bool rows = k->mr > 1 && b != k->top, vecs = p->lane && p->nv > 1;
     for (int i = from; i < to; i++) {
         const KStmt *s = &b->stmt.at[i];

@@ -8,19 +8,19 @@
 typedef struct KernelSource {
     const char *name, *text;            /* name: k_<hash of the text behind the name> */
     int narg; Dim **arg;                /* numbers that the kernel gets, over the graph's symbols */
-    int nbuf; int *buf;                 /* parameter k is Kernel.buf[buf[k]] */
+    int nbuf; int *buf;                 /* parameter k is LoopKernel.buf[buf[k]] */
     Dim *scratch;                       /* bytes, or NULL */
 } KernelSource;
 
 /* Prints a kernel as C. The text depends on structure only: sizes of 16 and more are arguments, so equal kernels of different sizes are one. */
-void gen_c(Ctx *cx, Arena *a, const Kernel *k, KernelSource *out);
+void gen_c(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out);
 /* What precedes kernels in a translation unit for an instruction set ("avx512", "avx2", "sse2", "neon", "plain"), and its float lanes. */
 const char *gen_c_prelude(Arena *a, const char *isa);
 int gen_c_lanes(const char *isa);
 
 /* ---- cstyle.c ----------------------------------------------------------------------------------------------------------------------------- */
 typedef struct Printer {
-    Ctx *cx; Arena *arena; const Kernel *k; Graph *g;
+    Ctx *cx; Arena *arena; const LoopKernel *k; Graph *g;
     Text *t; int indent;
     VEC(Dim *) arg;
     Dim *lane;                          /* variable of the vector loop around, or NULL */

@@ -46,7 +46,7 @@ const char *gen_c_prelude(Arena *a, const char *isa)
     return t.at;
 }
 
-static void head_comment(Text *t, const Kernel *k)
+static void head_comment(Text *t, const LoopKernel *k)
 {
     static const char *const kind[SUB_COUNT] = { "elementwise", "rows", "contraction", "running fold", "scatter", "call" };
     const Graph *g = k->g;
@@ -63,7 +63,7 @@ static void head_comment(Text *t, const Kernel *k)
     text_add(t, " */\n");
 }
 
-void gen_c(Ctx *cx, Arena *a, const Kernel *k, KernelSource *out)
+void gen_c(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out)
 {
     Text body = { .arena = a }, t = { .arena = a };
     Printer p = { .cx = cx, .arena = a, .k = k, .g = k->g, .t = &body, .indent = 1, .nv = 1 };

@@ -64,7 +64,7 @@ struct KBlock { VEC(KStmt) stmt; KLoop *loop; KBlock *up; int depth; };
 
 typedef struct KBuf { const Node *node; DType dt; bool read, write, scratch; Dim *size; } KBuf;    /* scratch: a private row of `size` elements, no parameter */
 typedef struct KAxis { Dim *var, *extent; int64_t step; } KAxis;     /* a parallel variable; it advances by step */
-typedef struct Kernel {
+typedef struct LoopKernel {
     Graph *g; Arena *arena;
     const Subgraph *sub;
     VEC(KBuf) buf;
@@ -77,14 +77,14 @@ typedef struct Kernel {
     int nval, nfold;
     double cost;                        /* compile effort */
     Dim *total, *work;                  /* parallel index range; scalar operations in all */
-} Kernel;
+} LoopKernel;
 
 /* Lowers and schedules a subgraph for vectors of `lanes` floats. Raises UNSUPPORTED when a dtype has no spelling in kernels; the caller then runs
  * the subgraph by the interpreter. */
-Kernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes);
-void kernel_schedule(Kernel *k, int lanes);                          /* sched.c: merges axes, chooses tiles and blocks */
-Dim *kernel_scratch(const Kernel *k, int buf);                       /* byte offset in the thread's scratch; buf = buf.n: the whole size */
+LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes);
+void kernel_schedule(LoopKernel *k, int lanes);                          /* sched.c: merges axes, chooses tiles and blocks */
+Dim *kernel_scratch(const LoopKernel *k, int buf);                       /* byte offset in the thread's scratch; buf = buf.n: the whole size */
 /* May `out` share its memory with `in`? Proved when every read of in is at the very element that is written, and not after the write. */
-bool kernel_may_alias(const Kernel *k, int in, int out);
-void kernel_print(Text *t, const Kernel *k);
+bool kernel_may_alias(const LoopKernel *k, int in, int out);
+void kernel_print(Text *t, const LoopKernel *k);
 #endif

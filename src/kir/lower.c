@@ -15,7 +15,7 @@ typedef struct Guarding { struct Guarding *up; Pred p; int id; } Guarding;
 typedef struct MemoEntry { const Node *node; const Guarding *guard; KVal *val; Dim **idx; struct MemoEntry *next; } MemoEntry;
 typedef struct StoredRow { const KVal *val; int buf; Dim *off; } StoredRow;  /* a value of a closed row loop that lies in memory */
 typedef struct Lowering {
-    Ctx *cx; Arena *arena; Graph *g; const Subgraph *sub; Kernel *k;
+    Ctx *cx; Arena *arena; Graph *g; const Subgraph *sub; LoopKernel *k;
     KBlock *cur, *point;                /* where demands happen; the block of a point of the unreduced space */
     Guarding *guard; int nguard;
     MemoEntry *memo[1024];
@@ -642,9 +642,9 @@ static void lower_scatter(Lowering *l)
     loops_close(l, loop, nl);
 }
 
-static Kernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes, bool vec_k)
+static LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes, bool vec_k)
 {
-    Kernel *k = NEW(a, Kernel);
+    LoopKernel *k = NEW(a, LoopKernel);
     k->g = g; k->arena = a; k->sub = sub; k->lanes = lanes; k->mr = 1;
     Lowering *l = NEW(a, Lowering);
     *l = (Lowering){ .cx = cx, .arena = a, .g = g, .sub = sub, .k = k, .vec_k = vec_k };
@@ -683,7 +683,7 @@ static Kernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int 
 }
 
 /* Loads inside the loops of a contraction that would gather lane by lane. */
-static int strided_loads(const Kernel *k, const KBlock *b, const Dim *lane, int depth)
+static int strided_loads(const LoopKernel *k, const KBlock *b, const Dim *lane, int depth)
 {
     int n = 0;
     for (int i = 0; i < b->stmt.n; i++) {
@@ -696,13 +696,13 @@ static int strided_loads(const Kernel *k, const KBlock *b, const Dim *lane, int 
     return n;
 }
 
-Kernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes)
+LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes)
 {
-    Kernel *k = lower_once(cx, a, g, sub, lanes, false);
+    LoopKernel *k = lower_once(cx, a, g, sub, lanes, false);
     if (sub->kind == SUB_dot && lanes > 1) {
         int bad = strided_loads(k, k->body, NULL, 0);
         if (bad || !k->vec_var) {
-            Kernel *other = lower_once(cx, a, g, sub, lanes, true);
+            LoopKernel *other = lower_once(cx, a, g, sub, lanes, true);
             int worse = strided_loads(other, other->body, NULL, 0);
             if (worse < bad || (!k->vec_var && !worse)) k = other;
         }

@@ -52,7 +52,7 @@ static void merge_apply(void *arg, Dim **d, bool pred)
     *d = dim_add(m->g, dim_mul(m->g, c, m->t), rest);
 }
 
-static bool merge_pair(Kernel *k, Dim *a, Dim *b, Dim **t, int *count)
+static bool merge_pair(LoopKernel *k, Dim *a, Dim *b, Dim **t, int *count)
 {
     Merging m = { k->g, a, b, NULL, true };
     each_dim(k->top, merge_test, &m);
@@ -101,7 +101,7 @@ static KLoop *loop_inside(const KBlock *b, const Dim *var)
     return NULL;
 }
 
-static bool merge_loops(Kernel *k, KBlock *b, int *count)
+static bool merge_loops(LoopKernel *k, KBlock *b, int *count)
 {
     for (int i = 0; i < b->stmt.n; i++) {
         if (b->stmt.at[i].kind != KS_loop) continue;
@@ -120,7 +120,7 @@ static bool merge_loops(Kernel *k, KBlock *b, int *count)
     return false;
 }
 
-static void merge_axes(Kernel *k)
+static void merge_axes(LoopKernel *k)
 {
     int count = 0;
     for (int i = 0; i + 1 < k->npar;) {
@@ -147,7 +147,7 @@ static void vary_dim(void *arg, Dim **d, bool pred)
     if (y->row && dim_uses(*d, y->row->var)) y->v |= VARY_row;
 }
 
-static void vary_block(Kernel *k, KBlock *b, const Dim *lane)
+static void vary_block(LoopKernel *k, KBlock *b, const Dim *lane)
 {
     for (int i = 0; i < b->stmt.n; i++) {
         KStmt *s = &b->stmt.at[i];
@@ -203,7 +203,7 @@ static int count_folds(const KBlock *b)
     return n;
 }
 
-static void choose_tile(Kernel *k, KLoop *vec)
+static void choose_tile(LoopKernel *k, KLoop *vec)
 {
     int64_t best = 1;
     int ops = 0;
@@ -253,7 +253,7 @@ static bool has_update(const KBlock *b)
 }
 
 /* Vector loops over rows: several vectors a step hide the latency of the accumulators. */
-static void choose_steps(Kernel *k, KBlock *b)
+static void choose_steps(LoopKernel *k, KBlock *b)
 {
     for (int i = 0; i < b->stmt.n; i++) {
         if (b->stmt.at[i].kind != KS_loop) continue;
@@ -269,7 +269,7 @@ static void choose_steps(Kernel *k, KBlock *b)
     }
 }
 
-static double block_cost(const Kernel *k, const KBlock *b, double times)
+static double block_cost(const LoopKernel *k, const KBlock *b, double times)
 {
     double c = 0;
     for (int i = 0; i < b->stmt.n; i++) {
@@ -280,7 +280,7 @@ static double block_cost(const Kernel *k, const KBlock *b, double times)
     return c;
 }
 
-static Dim *loops_work(const Kernel *k, const KBlock *b)
+static Dim *loops_work(const LoopKernel *k, const KBlock *b)
 {
     int n = 1;
     Dim *w = NULL;
@@ -295,7 +295,7 @@ static Dim *loops_work(const Kernel *k, const KBlock *b)
     return w ? dim_add(k->g, w, own) : own;
 }
 
-void kernel_schedule(Kernel *k, int lanes)
+void kernel_schedule(LoopKernel *k, int lanes)
 {
     Graph *g = k->g;
     (void)lanes;
@@ -327,7 +327,7 @@ void kernel_schedule(Kernel *k, int lanes)
 }
 
 /* ---- what can be read off ------------------------------------------------------------------------------------------------------------------ */
-Dim *kernel_scratch(const Kernel *k, int buf)
+Dim *kernel_scratch(const LoopKernel *k, int buf)
 {
     Dim *at = dim_const(k->g, 0);
     for (int i = 0; i < buf; i++) {
@@ -354,7 +354,7 @@ static void alias_walk(const KBlock *b, Aliasing *x, bool second)
     }
 }
 
-bool kernel_may_alias(const Kernel *k, int in, int out)
+bool kernel_may_alias(const LoopKernel *k, int in, int out)
 {
     const KBuf *a = &k->buf.at[in], *b = &k->buf.at[out];
     if (a->scratch || b->scratch || a->write || dtype_size(a->dt) != dtype_size(b->dt) || k->sub->kind == SUB_scatter) return false;

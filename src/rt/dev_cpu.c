@@ -329,11 +329,16 @@ done:
     return st;
 }
 
+static const char *cpu_isa(Device *d) { return builder_isa(d->builder); }
+static const char *cpu_command(Device *d) { return builder_command(d->builder); }
+
 const DeviceApi dev_cpu = {
     .name = "cpu",
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
+    .isa = cpu_isa,
+    .command = cpu_command,
     .alloc = cpu_alloc,
     .release = cpu_release,
     .write = cpu_copy,

@@ -43,6 +43,8 @@ typedef struct DeviceApi {
     Status (*open)(Device **out, const Options *opt, RtError *e);
     void (*close)(Device *d);
     const char *(*describe)(Device *d);                     /* "AMD EPYC, 2 threads, avx512, cc 12.2.0" */
+    const char *(*isa)(Device *d);                          /* what kernels and prelude are to be printed for */
+    const char *(*command)(Device *d);                      /* the compiler line */
     Status (*alloc)(Device *d, size_t n, void **out, RtError *e);        /* at least 64-byte aligned; refuses more than the memory there is, with the figure */
     void (*release)(Device *d, void *p);
     Status (*write)(Device *d, void *dst, const void *src, size_t n, RtError *e);

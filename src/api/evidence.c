@@ -1,0 +1,93 @@
+/* What a compiled segment has to show: its kernels with their operators, logical traffic and times; what was not fused and why; its guards. */
+#include "api/segment.h"
+
+#include <string.h>
+
+static const char *const kind_name[SUB_COUNT] = { "map", "rows", "dot", "scan", "scatter", "call" };
+
+static const char *operator_name(Arena *a, const Segment *s, const Node *n)
+{
+    const Origin *o = &s->g->origin.at[n->origin];
+    if (!o->op) return prim_info[n->op].name;
+    return o->name && *o->name ? arena_fmt(a, "%s %s", o->op, o->name) : o->op;
+}
+
+static void kernel_operators(Arena *a, const Segment *s, const Part *p, KernelEvidence *k)
+{
+    VEC(const char *) names = { 0 };
+    int *seen = NEWS(a, int, s->g->origin.n + 1);
+    for (int i = 0; i < p->sub->nnode + p->sub->nstore; i++) {
+        const Node *n = i < p->sub->nnode ? p->sub->node[i] : p->sub->store[i - p->sub->nnode].into;
+        if (seen[n->origin]++) continue;
+        vec_push(a, &names, operator_name(a, s, n));
+    }
+    k->node = names.at;
+    k->nnode = names.n;
+}
+
+/* Bytes that a kernel's buffers hold: each once, what it reads and what it writes. A piece of a join counts with what it writes. */
+static void kernel_traffic(const Segment *s, const Part *p, KernelEvidence *k)
+{
+    const int64_t *syms = s->last_syms;
+    if (!p->loops) {
+        const Node *call = p->sub->node[0];
+        for (int i = 0; i < call->nin; i++) k->read_bytes += node_bytes(call->in[i], syms);
+        for (int i = 1; i < p->sub->nnode; i++) k->write_bytes += node_bytes(p->sub->node[i], syms);
+        return;
+    }
+    for (int i = 0; i < p->loops->buf.n; i++) {
+        const KBuf *b = &p->loops->buf.at[i];
+        if (b->scratch || b->write) continue;
+        k->read_bytes += node_bytes(b->node, syms);
+    }
+    for (int i = 0; i < p->sub->nstore; i++) {
+        const SubStore *w = &p->sub->store[i];
+        k->write_bytes += node_bytes(p->sub->kind == SUB_scatter ? w->node->in[1] : w->node, syms);
+    }
+}
+
+void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds, SegmentEvidence *e)
+{
+    (void)cx;
+    const Graph *g = s->g;
+    *e = s->times;
+    KernelEvidence *k = NEWS(a, KernelEvidence, s->plan->nkernel + 1);
+    e->nkernel = s->plan->nkernel;
+    e->kernel = k;
+    for (int i = 0; i < s->plan->nkernel; i++) {
+        const Part *p = &s->part[i];
+        k[i].name = p->loops ? p->src.name : p->sub->node[0]->call->def->name;
+        k[i].kind = kind_name[p->sub->kind];
+        k[i].source = p->loops ? p->src.text : NULL;
+        k[i].once = s->plan->once[i];
+        k[i].seconds = seconds ? seconds[i] : 0;
+        kernel_operators(a, s, p, &k[i]);
+        kernel_traffic(s, p, &k[i]);
+        if (!k[i].once && !p->join_mate) e->launches++;
+    }
+    const char **refusal = NEWS(a, const char *, s->plan->refusal.n + 1), **guard = NEWS(a, const char *, g->guard.n + 1);
+    for (int i = 0; i < s->plan->refusal.n; i++) {
+        const Refusal *r = &s->plan->refusal.at[i];
+        refusal[i] = arena_fmt(a, "cannot fuse %s into %s: %s", operator_name(a, s, r->from), operator_name(a, s, r->to), r->why);
+    }
+    for (int i = 0; i < g->guard.n; i++) {
+        const Guard *q = &g->guard.at[i];
+        Text t = { .arena = a };
+        dim_print(&t, g, q->a);
+        text_add(&t, " %s ", q->rel == '=' ? "==" : q->rel == '!' ? "!=" : q->rel == '<' ? "<" : ">=");
+        dim_print(&t, g, q->b);
+        if (q->why) text_add(&t, ": %s", q->why);
+        guard[i] = t.at;
+    }
+    e->refusal = refusal; e->nrefusal = s->plan->refusal.n;
+    e->guard = guard; e->nguard = g->guard.n;
+    e->temp_bytes = s->last_temp;
+    e->const_bytes = s->once_bytes;
+    if (s->interpreted) {
+        KernelEvidence *one = NEW(a, KernelEvidence);
+        *one = (KernelEvidence){ .name = "interpreter", .kind = "interpreter", .interpreted = true, .source = NULL };
+        one->node = arena_copy(a, &s->interpreted_why, sizeof s->interpreted_why);
+        one->nnode = 1;
+        e->kernel = one; e->nkernel = 1; e->launches = 1;
+    }
+}

@@ -1,0 +1,394 @@
+/* The runs of a segment.
+ *
+ * Arguments, buffer sizes and offsets follow from the values of the graph's symbols. They are computed once for each set of values and kept with an arena
+ * as an Instance; a run takes an idle instance or makes one, fills in the addresses of inputs and outputs, and hands the launch list to the device. So
+ * several threads run one segment at the same time, each in an instance of its own. */
+#include "api/segment.h"
+
+#include <string.h>
+
+typedef struct HostCall {               /* a call in a launch list: runs on the caller's thread */
+    const Segment *s; const Node *call;
+    void **buf;                         /* of its launch: operands, then results */
+    const int64_t *syms;
+    Tensor *in, *out;                   /* addresses by patches and placement */
+} HostCall;
+
+bool segment_is_output(const Segment *s, const Node *n)
+{
+    for (int i = 0; i < s->g->output.n; i++) if (s->g->output.at[i].node == n) return true;
+    return false;
+}
+
+void segment_raise(Ctx *cx, const Segment *s, const RtError *e)
+{
+    if (s && e->launch >= 0 && e->site > 0 && e->site < s->g->origin.n) {
+        const Origin *o = &s->g->origin.at[e->site];
+        fail(cx, e->code, "node '%s' (%s): index %lld is outside an axis of size %lld", o->name ? o->name : "", o->op ? o->op : "", (long long)e->value, (long long)e->limit);
+    }
+    fail(cx, e->code, "%s", e->text);
+}
+
+int64_t node_bytes(const Node *n, const int64_t *syms)
+{
+    int64_t c = (int64_t)dtype_size(n->dt);
+    for (int k = 0; k < n->rank; k++) {
+        int64_t d = dim_eval(n->dims[k], syms, NULL);
+        if (d < 0 || (d && c > INT64_MAX / d / 2)) return -1;
+        c *= d;
+    }
+    return c;
+}
+
+static void node_tensor(Ctx *cx, const Node *n, const int64_t *syms, Tensor *t)
+{
+    int64_t dims[MAX_RANK];
+    for (int k = 0; k < n->rank; k++) dims[k] = dim_eval(n->dims[k], syms, NULL);
+    tensor_init(cx, t, n->dt, n->rank, dims);
+}
+
+static void *device_block(Ctx *cx, const Segment *s, int64_t bytes)
+{
+    void *p = NULL;
+    RtError e = { .launch = -1 };
+    if (bytes > 0 && s->target->api->alloc(s->target->device, (size_t)bytes, &p, &e) != E_OK) segment_raise(cx, NULL, &e);
+    return p;
+}
+
+/* ---- launches ---------------------------------------------------------------------------------------------------------------------------- */
+static void launch_fill(Arena *a, const Part *p, const int64_t *syms, Launch *l)
+{
+    const LoopKernel *k = p->loops;
+    int64_t *arg = NEWS(a, int64_t, p->src.narg + 1);
+    for (int i = 0; i < p->src.narg; i++) arg[i] = dim_eval(p->src.arg[i], syms, NULL);
+    l->kernel = p->built;
+    l->arg = arg;
+    l->buf = NEWS(a, void *, p->src.nbuf + 1);
+    l->total = dim_eval(k->total, syms, NULL);
+    l->scratch = p->src.scratch ? (size_t)dim_eval(p->src.scratch, syms, NULL) : 0;
+    int64_t work = dim_eval(k->work, syms, NULL), each = l->total > 0 ? work / l->total + 1 : 1;
+    l->grain = work < 60000 ? l->total : 20000 / each + 1;        /* parts of some microseconds */
+    if (l->grain < 1) l->grain = 1;
+}
+
+static const Node *buf_node(const Part *p, int slot) { return p->loops->buf.at[p->src.buf[slot]].node; }
+
+static void host_call_run(void *arg, RtError *e);
+
+/* A constant's bytes, or sizes as a vector. */
+static void *fixed_data(Arena *a, const Segment *s, const Node *n, const int64_t *syms)
+{
+    if (s->fixed[n->id]) return s->fixed[n->id];
+    if (n->op == OP_const) return (void *)n->tensor->data;
+    if (n->op != OP_dims) return NULL;
+    int64_t count = n->rank ? dim_eval(n->dims[0], syms, NULL) : 1, *v = NEWS(a, int64_t, count + 1);
+    for (int64_t i = 0; i < count; i++) v[i] = dim_eval(n->size[i], syms, NULL);
+    return v;
+}
+
+void segment_run_once(Ctx *cx, Segment *s)
+{
+    int n = 0;
+    int64_t bytes = 0;
+    for (int i = 0; i < s->plan->nkernel; i++) n += s->plan->once[i];
+    if (!n) return;
+    int64_t *at = NEWS(s->arena, int64_t, s->g->node.n + 1);
+    for (int id = 0; id < s->g->node.n; id++) {
+        at[id] = -1;
+        if (s->first[id] < 0 || !s->plan->once[s->first[id]]) continue;
+        at[id] = bytes;
+        bytes += (node_bytes(s->g->node.at[id], NULL) + 63) & ~(int64_t)63;
+    }
+    s->once_block = device_block(cx, s, bytes + 64);
+    s->once_bytes = bytes;
+    for (int id = 0; id < s->g->node.n; id++) if (at[id] >= 0) s->fixed[id] = (uint8_t *)s->once_block + at[id];
+    Launch *l = NEWS(s->arena, Launch, n);
+    n = 0;
+    for (int i = 0; i < s->plan->nkernel; i++) {
+        if (!s->plan->once[i]) continue;
+        launch_fill(s->arena, &s->part[i], NULL, &l[n]);
+        l[n].id = i;
+        for (int k = 0; k < s->part[i].src.nbuf; k++) l[n].buf[k] = fixed_data(s->arena, s, buf_node(&s->part[i], k), NULL);
+        n++;
+    }
+    RtError e = { .launch = -1 };
+    int threads = s->opt.threads ? s->opt.threads : cx->opt.threads;
+    if (s->target->api->run(s->target->device, n, l, threads ? threads : cpu_count(), NULL, &e) != E_OK) segment_raise(cx, s, &e);
+}
+
+/* ---- instances ------------------------------------------------------------------------------------------------------------------------------- */
+void instance_free(const Segment *s, Instance *x)
+{
+    if (x->arena) s->target->api->release(s->target->device, x->arena);
+    arena_free(x->memory);
+}
+
+/* The first output that is this node: its memory is the caller's. Further ones are copies. */
+static void place_buffers(Ctx *cx, Segment *s, Instance *x, void **where)
+{
+    const Graph *g = s->g;
+    int n = 0, *number = NEWS(x->memory, int, g->node.n + 1);
+    MemBuf *b = NEWS(x->memory, MemBuf, g->node.n + 1);
+    for (int id = 0; id < g->node.n; id++) {
+        number[id] = -1;
+        const Node *v = g->node.at[id];
+        if (s->first[id] < 0 || s->fixed[id] || segment_is_output(s, v)) continue;
+        int64_t bytes = node_bytes(v, x->syms);
+        if (bytes < 0) fail(cx, E_NOMEM, "an intermediate result is larger than the address space");
+        number[id] = n;
+        b[n++] = (MemBuf){ .first = s->first[id], .last = s->last[id], .may_share = -1, .bytes = bytes };
+    }
+    for (int pass = 0; pass < 2; pass++)             /* takers of takers share the first one's memory */
+        for (int id = 0; id < g->node.n; id++) {
+            int from = s->share[id];
+            if (number[id] < 0 || from < 0 || number[from] < 0) continue;
+            while (s->share[from] >= 0 && number[s->share[from]] >= 0) from = s->share[from];
+            if (b[number[from]].bytes == b[number[id]].bytes) b[number[id]].may_share = number[from];
+        }
+    for (int i = 0; i < n; i++) {                    /* a share of a node that kept its own memory */
+        int r = b[i].may_share;
+        if (r >= 0 && b[r].may_share >= 0) b[i].may_share = -1;
+    }
+    x->arena_bytes = memory_place(x->memory, n, b);
+    x->temp_bytes = x->arena_bytes;
+    x->arena = device_block(cx, s, x->arena_bytes);
+    for (int id = 0; id < g->node.n; id++) if (number[id] >= 0) where[id] = x->arena + b[number[id]].offset;
+}
+
+static bool patched(const Segment *s, const Node *n) { return n->op == OP_input || (segment_is_output(s, n) && !s->fixed[n->id] && s->first[n->id] >= 0); }
+
+static Instance *instance_new(Ctx *cx, Segment *s, const int64_t *syms)
+{
+    Arena *a = arena_new(cx);
+    Instance *x = NEW(a, Instance);
+    x->memory = a;
+    x->syms = arena_copy(a, syms, sizeof *syms * (size_t)(s->g->sym.n + 1));
+    void **where = NEWS(a, void *, s->g->node.n + 1);
+    place_buffers(cx, s, x, where);
+    int n = s->plan->nkernel;
+    x->launch = NEWS(a, Launch, n + 1);
+    x->part = NEWS(a, int, n + 1);
+    x->host = NEWS(a, HostCall, n + 1);
+    VEC(struct Patch) patch = { 0 };
+    for (int i = 0; i < n; i++) {
+        if (s->plan->once[i]) continue;
+        const Part *p = &s->part[i];
+        int at = x->nlaunch++;
+        Launch *l = &x->launch[at];
+        x->part[at] = i;
+        if (p->loops) {
+            launch_fill(a, p, syms, l);
+            for (int k = 0; k < p->src.nbuf; k++) {
+                const Node *v = buf_node(p, k);
+                if (patched(s, v)) { struct Patch q = { at, k, v->id }; vec_push(a, &patch, q); continue; }
+                l->buf[k] = where[v->id] ? where[v->id] : fixed_data(a, s, v, syms);
+            }
+        } else {
+            HostCall *h = &x->host[at];
+            const Node *call = p->sub->node[0];
+            *h = (HostCall){ .s = s, .call = call, .syms = x->syms };
+            h->in = NEWS(a, Tensor, call->nin + 1);
+            h->out = NEWS(a, Tensor, call->call->nout + 1);
+            l->buf = NEWS(a, void *, call->nin + call->call->nout + 1);
+            for (int k = 0; k < call->nin; k++) {
+                const Node *v = call->in[k];
+                node_tensor(cx, v, syms, &h->in[k]);
+                if (patched(s, v)) { struct Patch q = { at, k, v->id }; vec_push(a, &patch, q); }
+                else l->buf[k] = where[v->id] ? where[v->id] : fixed_data(a, s, v, syms);
+            }
+            for (int k = 0; k < call->call->nout; k++) h->out[k].dt = call->call->out_dt[k];
+            for (int j = 1; j < p->sub->nnode; j++) {
+                const Node *v = p->sub->node[j];
+                node_tensor(cx, v, syms, &h->out[v->index]);
+                if (patched(s, v)) { struct Patch q = { at, call->nin + v->index, v->id }; vec_push(a, &patch, q); }
+                else l->buf[call->nin + v->index] = where[v->id];
+            }
+            l->host = host_call_run;
+            l->host_arg = h;
+            h->buf = l->buf;
+            l->total = l->grain = 1;
+        }
+        l->id = i;
+    }
+    x->patch = patch.at; x->npatch = patch.n;
+    return x;
+}
+
+typedef struct HostJob { HostCall *h; Arena *a; } HostJob;
+
+static void host_call_guarded(Ctx *cx, void *arg)
+{
+    HostJob *j = arg;
+    HostCall *h = j->h;
+    void *const *buf = h->buf;
+    for (int k = 0; k < h->call->nin; k++) h->in[k].data = buf[k];
+    void *want[64] = { 0 };
+    for (int k = 0; k < h->call->call->nout && k < 64; k++) {
+        want[k] = buf[h->call->nin + k];
+        h->out[k].data = want[k] ? want[k] : arena_alloc(j->a, 16);
+    }
+    h->call->call->def->eval(cx, j->a, h->call->call, h->in, h->out);
+    for (int k = 0; k < h->call->call->nout && k < 64; k++)
+        if (want[k] && h->out[k].data != want[k]) memcpy(want[k], h->out[k].data, tensor_bytes(&h->out[k]));
+}
+
+static void host_call_run(void *arg, RtError *e)
+{
+    HostCall *h = arg;
+    Ctx cx;
+    ctx_init(&cx);
+    Arena *a = NULL;
+    HostJob j = { h, NULL };
+    a = arena_new(&cx);
+    j.a = a;
+    const Origin *o = &h->s->g->origin.at[h->call->origin];
+    Note note;
+    note_push(&cx, &note, "node", o->name ? o->name : "", o->op ? o->op : "");
+    Status st = guard_call(&cx, host_call_guarded, &j);
+    if (st != E_OK) rt_fail(e, st, "%s", cx.text);
+    arena_free(a);
+}
+
+static Instance *instance_take(Ctx *cx, Segment *s, const int64_t *syms)
+{
+    size_t n = sizeof *syms * (size_t)s->g->sym.n;
+    pthread_mutex_lock(&s->lock);
+    for (Instance **at = &s->idle; *at; at = &(*at)->next)
+        if (!memcmp((*at)->syms, syms, n)) {
+            Instance *x = *at;
+            *at = x->next;
+            s->nidle--;
+            pthread_mutex_unlock(&s->lock);
+            return x;
+        }
+    pthread_mutex_unlock(&s->lock);
+    return instance_new(cx, s, syms);
+}
+
+static void instance_give(Segment *s, Instance *x)
+{
+    pthread_mutex_lock(&s->lock);
+    x->next = s->idle;
+    s->idle = x;
+    memcpy(s->last_syms, x->syms, sizeof *x->syms * (size_t)s->g->sym.n);
+    s->last_temp = x->temp_bytes;
+    Instance *old = NULL;
+    if (++s->nidle > MAX_IDLE) {        /* the one that rested longest */
+        Instance **at = &s->idle;
+        while ((*at)->next) at = &(*at)->next;
+        old = *at;
+        *at = NULL;
+        s->nidle--;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (old) instance_free(s, old);
+}
+
+/* ---- a run ---------------------------------------------------------------------------------------------------------------------------------- */
+typedef struct RunJob {
+    Arena *a; Segment *s; Instance *x; const Tensor *in; Tensor *out; const size_t *out_bytes; double *seconds;
+} RunJob;
+
+static void *address_of(const RunJob *j, const Node *n)
+{
+    for (int i = 0; i < j->s->g->output.n; i++) if (j->s->g->output.at[i].node == n && n->op != OP_input) return j->out[i].data;
+    return n->op == OP_input ? j->in[n->index].data : NULL;
+}
+
+static void prepare_outputs(Ctx *cx, RunJob *j, const int64_t *syms)
+{
+    const Graph *g = j->s->g;
+    for (int i = 0; i < g->output.n; i++) {
+        void *data = j->out[i].data;
+        node_tensor(cx, g->output.at[i].node, syms, &j->out[i]);
+        size_t bytes = tensor_bytes(&j->out[i]);
+        if (data && j->out_bytes && bytes > j->out_bytes[i])
+            fail(cx, E_INVALID, "output '%s' needs %zu bytes, the buffer has %zu", g->output.at[i].name, bytes, j->out_bytes[i]);
+        j->out[i].data = data ? data : arena_alloc(j->a, bytes ? bytes : 1);
+    }
+}
+
+static void compare_kernel(Ctx *cx, RunJob *j, int launch, const Tensor *want, Node *const *node, int n)
+{
+    const Segment *s = j->s;
+    const Part *p = &s->part[j->x->part[launch]];
+    for (int k = 0; p->loops && k < p->src.nbuf; k++) {
+        const KBuf *b = &p->loops->buf.at[p->src.buf[k]];
+        if (!b->write || s->last[b->node->id] < j->x->part[launch]) continue;
+        bool more = false;              /* other kernels still write parts of it */
+        for (int q = j->x->part[launch] + 1; q < s->plan->nkernel; q++)
+            for (int w = 0; s->part[q].loops && w < s->part[q].loops->buf.n; w++) more |= s->part[q].loops->buf.at[w].node == b->node && s->part[q].loops->buf.at[w].write && !s->part[q].loops->buf.at[w].scratch;
+        for (int i = 0; i < n && !more; i++) {
+            if (node[i] != b->node) continue;
+            const uint8_t *got = j->x->launch[launch].buf[k], *ref = want[i].data;
+            int64_t count = tensor_count(&want[i]);
+            size_t size = dtype_size(b->dt);
+            double tol = b->dt == DT_f64 ? 1e-9 : b->dt == DT_f16 ? 4e-3 : b->dt == DT_bf16 ? 3e-2 : 1e-4;
+            for (int64_t e = 0; e < count; e++) {
+                Scalar x = scalar_load(b->dt, got + (size_t)e * size), y = scalar_load(b->dt, ref + (size_t)e * size);
+                bool ok = !dtype_is_float(b->dt) ? x.i == y.i : x.f == y.f || (x.f != x.f && y.f != y.f)
+                    || (x.f - y.f <= tol * (1 + (y.f < 0 ? -y.f : y.f)) && y.f - x.f <= tol * (1 + (y.f < 0 ? -y.f : y.f)));
+                if (ok) continue;
+                const Origin *o = &s->g->origin.at[b->node->origin];
+                if (dtype_is_float(b->dt)) fail(cx, E_INVALID, "check: kernel %s, node '%s' (%s), element %lld of %s: %.9g, the interpreter says %.9g", p->src.name, o->name ? o->name : "",
+                    o->op ? o->op : "", (long long)e, shape_str(j->a, want[i].rank, want[i].dims), x.f, y.f);
+                fail(cx, E_INVALID, "check: kernel %s, node '%s' (%s), element %lld: %lld, the interpreter says %lld", p->src.name, o->name ? o->name : "", o->op ? o->op : "", (long long)e, (long long)x.i, (long long)y.i);
+            }
+        }
+    }
+}
+
+static void run_checked(Ctx *cx, RunJob *j, int threads)
+{
+    Segment *s = j->s;
+    int n = 0;
+    Node **node = NEWS(j->a, Node *, s->g->node.n + 1);
+    for (int id = 0; id < s->g->node.n; id++) if (s->first[id] >= 0 && s->g->node.at[id]->op != OP_call) node[n++] = s->g->node.at[id];
+    Tensor *want = NEWS(j->a, Tensor, n + 1);
+    eval_nodes(cx, j->a, s->g, j->in, j->x->syms, n, node, want);
+    for (int i = 0; i < j->x->nlaunch; i++) {
+        RtError e = { .launch = -1 };
+        if (s->target->api->run(s->target->device, 1, &j->x->launch[i], threads, j->seconds ? &j->seconds[j->x->part[i]] : NULL, &e) != E_OK) segment_raise(cx, s, &e);
+        compare_kernel(cx, j, i, want, node, n);
+    }
+}
+
+static void run_guarded(Ctx *cx, void *arg)
+{
+    RunJob *j = arg;
+    Segment *s = j->s;
+    Instance *x = j->x;
+    prepare_outputs(cx, j, x->syms);
+    for (int i = 0; i < x->npatch; i++) x->launch[x->patch[i].launch].buf[x->patch[i].slot] = address_of(j, s->g->node.at[x->patch[i].node]);
+    if (cx->opt.poison && x->arena) memset(x->arena, 0xFF, (size_t)x->arena_bytes);
+    int threads = s->opt.threads ? s->opt.threads : cx->opt.threads ? cx->opt.threads : cpu_count();
+    if (s->opt.check) run_checked(cx, j, threads);
+    else {
+        RtError e = { .launch = -1 };
+        double *sec = j->seconds ? NEWS(j->a, double, x->nlaunch + 1) : NULL;
+        if (s->target->api->run(s->target->device, x->nlaunch, x->launch, threads, sec, &e) != E_OK) segment_raise(cx, s, &e);
+        for (int i = 0; sec && i < x->nlaunch; i++) j->seconds[x->part[i]] = sec[i];
+    }
+    for (int i = 0; i < s->g->output.n; i++) {       /* outputs that no kernel wrote there */
+        const Node *n = s->g->output.at[i].node;
+        const void *from = n->op == OP_input ? j->in[n->index].data : s->fixed[n->id] || s->first[n->id] < 0 ? fixed_data(j->a, s, n, x->syms) : address_of(j, n);
+        if (from && from != j->out[i].data) memmove(j->out[i].data, from, tensor_bytes(&j->out[i]));
+    }
+}
+
+void segment_run(Ctx *cx, Arena *a, Segment *s, const Tensor *in, const int64_t *syms, Tensor *out, const size_t *out_bytes, double *seconds)
+{
+    if (s->interpreted) {
+        Tensor *own = NEWS(a, Tensor, s->g->output.n + 1);
+        interp_segment(cx, a, s->g, in, own);
+        RunJob j = { .a = a, .s = s, .in = in, .out = out, .out_bytes = out_bytes };
+        prepare_outputs(cx, &j, syms);
+        for (int i = 0; i < s->g->output.n; i++) memcpy(out[i].data, own[i].data, tensor_bytes(&out[i]));
+        return;
+    }
+    Instance *x = instance_take(cx, s, syms);
+    RunJob j = { a, s, x, in, out, out_bytes, seconds };
+    Status st = guard_call(cx, run_guarded, &j);
+    instance_give(s, x);
+    if (st != E_OK) fail_again(cx);
+}

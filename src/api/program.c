@@ -1,0 +1,332 @@
+/* A program: a model compiled for the sizes and values it meets.
+ *
+ * Steps form a tree. A run walks down from the root; at each level it takes the step whose guards hold for the tensors at hand. Where none holds, the
+ * model is traced again from the start for the actual arguments; steps on the way that serve are used again, so only the new part is compiled, and
+ * kernels that are equal but for sizes are found in memory by their text. */
+#include "api/api.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Step Step;
+struct Step {
+    Segment *seg;
+    Arena *memory;                      /* of the trace that made it: the graph, the call */
+    const Call *call; const int *call_in;
+    Program *body;                      /* of Loop and Scan */
+    const char *why;                    /* it ends here */
+    double import_s;
+    double *seconds;                    /* by kernel, median of profiled runs */
+    Step *child, *next;                 /* first of those that may follow; next sibling */
+};
+
+struct Program {
+    Arena *arena;
+    const OnnxModel *model; const OnnxGraph *graph;
+    int ncapture; const char *const *capture;
+    ProgramOptions opt;
+    Target target; Target *shared;      /* shared: the root program's, used by bodies */
+    pthread_mutex_t lock;               /* held while the tree grows or is searched */
+    Step *root;                         /* alternatives for the first step */
+    int nstep;
+    VEC(Arena *) traces;
+    VEC(Step *) path;                   /* of the last run */
+};
+
+/* ---- making -------------------------------------------------------------------------------------------------------------------------------- */
+static Program *program_make(Ctx *cx, const OnnxModel *m, const OnnxGraph *g, int ncapture, const char *const *capture, const ProgramOptions *o)
+{
+    Arena *a = arena_new(cx);
+    Program *p = NEW(a, Program);
+    p->arena = a; p->model = m; p->graph = g; p->ncapture = ncapture; p->capture = capture; p->opt = *o;
+    pthread_mutex_init(&p->lock, NULL);
+    return p;
+}
+
+static void open_target(Ctx *cx, void *arg)
+{
+    Program *p = arg;
+    RtError e = { .launch = -1 };
+    Options opt = cx->opt;
+    if (p->opt.threads) opt.threads = p->opt.threads;
+    p->target.api = &dev_cpu;
+    if (dev_cpu.open(&p->target.device, &opt, &e) != E_OK) fail(cx, e.code, "%s", e.text);
+    p->target.isa = dev_cpu.isa(p->target.device);
+    p->target.lanes = gen_c_lanes(p->target.isa);
+    p->target.prelude = gen_c_prelude(p->arena, p->target.isa);
+    p->shared = &p->target;
+}
+
+Program *program_new(Ctx *cx, const OnnxModel *m, const ProgramOptions *o)
+{
+    Program *p = program_make(cx, m, m->graph, 0, NULL, o);
+    if (guard_call(cx, open_target, p) != E_OK) { program_free(p); fail_again(cx); }
+    return p;
+}
+
+static void steps_free(Step *s)
+{
+    for (; s; s = s->next) {
+        steps_free(s->child);
+        program_free(s->body);
+        segment_free(s->seg);
+    }
+}
+
+void program_free(Program *p)
+{
+    if (!p) return;
+    steps_free(p->root);
+    for (int i = 0; i < p->traces.n; i++) arena_free(p->traces.at[i]);
+    if (p->target.device) p->target.api->close(p->target.device);
+    pthread_mutex_destroy(&p->lock);
+    arena_free(p->arena);
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------------------------------------- */
+typedef struct Walk {
+    Program *p; Arena *a;               /* a: of this run */
+    const Tensor *in;                   /* the next step's inputs */
+    Step **at;                          /* the alternatives for it */
+    Tensor *out; const size_t *out_bytes;            /* of the last step */
+    const Tensor *args;
+    Arena *trace; double traced_at;
+    bool profile, prepare_only;
+    VEC(Step *) path;
+} Walk;
+
+static void body_of_program(void *self, Ctx *cx, Arena *a, const BodyCall *c, const Tensor *args, Tensor *out)
+{
+    (void)c;
+    memset(out, 0, sizeof *out * (size_t)c->body->nout);
+    program_run(cx, self, a, args, out, NULL);
+}
+
+static Step *step_find(Ctx *cx, Walk *w, int64_t **syms)
+{
+    const char *why = "";
+    for (Step *s = *w->at; s; s = s->next) {
+        *syms = NEWS(w->a, int64_t, segment_symbols(s->seg) + 1);
+        if (segment_serves(cx, w->a, s->seg, w->in, *syms, &why)) return s;
+    }
+    return NULL;
+}
+
+static Step *step_add(Ctx *cx, Walk *w, Graph *g, const Call *call, const int *call_in, const char *why)
+{
+    Step *s = NEW(w->p->arena, Step);
+    s->memory = w->trace; s->call = call; s->call_in = call_in; s->why = why;
+    s->import_s = time_now() - w->traced_at;
+    arena_bind(w->p->arena, cx);
+    s->seg = segment_new(cx, w->p->shared, g, &w->p->opt);
+    s->seconds = NEWS(w->p->arena, double, segment_kernels(s->seg) + 1);
+    if (call && (call->def == &loop_call || call->def == &scan_call)) {
+        const BodyCall *c = call->attr;
+        s->body = program_make(cx, c->model, c->body, c->ncapture, c->capture, &w->p->opt);
+        s->body->shared = w->p->shared;
+    }
+    Step **at = w->at;
+    while (*at) at = &(*at)->next;
+    *at = s;
+    w->p->nstep++;
+    return s;
+}
+
+/* Runs a step on w->in; out gets the segment's outputs and the call's results. */
+static void step_run(Ctx *cx, Walk *w, Step *s, const int64_t *syms, Tensor *out, const size_t *out_bytes)
+{
+    vec_push(w->a, &w->path, s);
+    segment_run(cx, w->a, s->seg, w->in, syms, out, out_bytes, w->profile ? s->seconds : NULL);
+    if (!s->call) return;
+    int n = segment_outputs(s->seg);
+    Tensor *in = NEWS(w->a, Tensor, s->call->nin + 1), *result = out + n;
+    for (int i = 0; i < s->call->nin; i++) in[i] = out[s->call_in[i]];
+    for (int i = 0; i < s->call->nout; i++) { result[i] = (Tensor){ .dt = s->call->out_dt[i] }; }
+    if (s->body) control_run(cx, w->a, s->call, in, result, body_of_program, s->body);
+    else s->call->def->eval(cx, w->a, s->call, in, result);
+}
+
+static void trace_cut(void *self, Ctx *cx, const Cut *cut, Tensor *out)
+{
+    Walk *w = self;
+    int64_t *syms;
+    Step *s = step_find(cx, w, &syms);
+    if (!s) {
+        int *in = cut->call ? arena_copy(w->trace, cut->call_in, sizeof(int) * (size_t)(cut->call->nin + 1)) : NULL;
+        s = step_add(cx, w, cut->g, cut->call, in, cut->why);
+        s = step_find(cx, w, &syms);
+        if (!s) fail(cx, E_INVALID, "the sizes that the trace was made for are not served by it");
+    }
+    memset(out, 0, sizeof *out * (size_t)(cut->g->output.n + (cut->call ? cut->call->nout : 0)));
+    step_run(cx, w, s, syms, out, NULL);
+    w->in = out;
+    w->at = &s->child;
+    w->traced_at = time_now();
+}
+
+/* Traces the model for w->args, runs all steps but the last, returns that with its inputs in w->in. */
+static Step *trace(Ctx *cx, Walk *w, int64_t **syms)
+{
+    Program *p = w->p;
+    TraceHost host = { w, trace_cut, &loop_call, &scan_call };
+    w->in = w->args; w->at = &p->root; w->path.n = 0;
+    w->trace = arena_new(cx);
+    arena_bind(p->arena, cx);
+    vec_push(p->arena, &p->traces, w->trace);
+    w->traced_at = time_now();
+    Graph *last = onnx_import(cx, w->trace, p->model, p->graph, p->ncapture, p->capture, w->args, &host);
+    Step *s = step_find(cx, w, syms);
+    if (!s) {
+        const char *why = "";
+        s = step_add(cx, w, last, NULL, NULL, NULL);
+        if (!segment_serves(cx, w->a, s->seg, w->in, *syms = NEWS(w->a, int64_t, segment_symbols(s->seg) + 1), &why))
+            fail(cx, E_INVALID, "the sizes that the trace was made for are not served by it: %s", why);
+    }
+    return s;
+}
+
+/* Runs all steps but the last; finds or makes that one. Under the lock. */
+static void find_last(Ctx *cx, Walk *w, Step **last, int64_t **syms)
+{
+    w->in = w->args; w->at = &w->p->root;
+    for (;;) {
+        Step *s = step_find(cx, w, syms);
+        if (!s) { *last = trace(cx, w, syms); return; }
+        if (!s->why) { *last = s; return; }
+        int n = segment_outputs(s->seg) + (s->call ? s->call->nout : 0);
+        Tensor *out = NEWS(w->a, Tensor, n + 1);
+        step_run(cx, w, s, *syms, out, NULL);
+        w->in = out;
+        w->at = &s->child;
+    }
+}
+
+typedef struct Finding { Walk *w; Step *last; int64_t *syms; } Finding;
+static void find_guarded(Ctx *cx, void *arg)
+{
+    Finding *f = arg;
+    find_last(cx, f->w, &f->last, &f->syms);
+}
+
+static Tensor *dense_arguments(Ctx *cx, Program *p, Arena *a, const Tensor *in, int *n)
+{
+    (void)p;
+    Tensor *t = arena_copy(a, in, sizeof *in * (size_t)(*n + 1));
+    for (int i = 0; i < *n; i++) {
+        if (!t[i].data || tensor_dense(&t[i])) continue;
+        Tensor *d = tensor_new(a, cx, t[i].dt, t[i].rank, t[i].dims);
+        int64_t count = tensor_count(d);
+        size_t size = dtype_size(d->dt);
+        for (int64_t e = 0; e < count; e++) memcpy((uint8_t *)d->data + (size_t)e * size, tensor_at(&t[i], e), size);
+        t[i] = *d;
+    }
+    return t;
+}
+
+/* Arguments of the graph: inputs that are no initialisers, then captures. */
+static int argument_count(const Program *p)
+{
+    MapStr *init = NULL;
+    int n = p->ncapture;
+    Ctx cx;
+    if (p->graph->ninit == 0) return n + p->graph->nin;
+    ctx_init(&cx);
+    Arena *a = arena_new(&cx);
+    init = mapstr_new(a);
+    for (int i = 0; i < p->graph->ninit; i++) *mapstr_at(init, p->graph->init[i].name) = (void *)1;
+    for (int i = 0; i < p->graph->nin; i++) n += !mapstr_get(init, p->graph->in[i].name);
+    arena_free(a);
+    return n;
+}
+
+static void walk(Ctx *cx, Program *p, Arena *a, const Tensor *in, Tensor *out, const size_t *out_bytes, bool profile, bool prepare_only)
+{
+    int n = argument_count(p);
+    Walk w = { .p = p, .a = a, .profile = profile };
+    w.args = dense_arguments(cx, p, a, in, &n);
+    Finding f = { &w, NULL, NULL };
+    pthread_mutex_lock(&p->lock);
+    Status st = guard_call(cx, find_guarded, &f);
+    if (st == E_OK) {
+        vec_push(a, &w.path, f.last);
+        arena_bind(p->arena, cx);
+        p->path.n = 0;
+        for (int i = 0; i < w.path.n; i++) vec_push(p->arena, &p->path, w.path.at[i]);
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (st != E_OK) fail_again(cx);
+    if (!prepare_only) segment_run(cx, a, f.last->seg, w.in, f.syms, out, out_bytes, profile ? f.last->seconds : NULL);
+}
+
+void program_prepare(Ctx *cx, Program *p, const Tensor *in)
+{
+    Arena *a = arena_new(cx);
+    walk(cx, p, a, in, NULL, NULL, false, true);
+    arena_free(a);
+}
+
+void program_run(Ctx *cx, Program *p, Arena *a, const Tensor *in, Tensor *out, const size_t *out_bytes)
+{
+    walk(cx, p, a, in, out, out_bytes, false, false);
+}
+
+/* ---- evidence ------------------------------------------------------------------------------------------------------------------------------------ */
+static int by_value(const void *x, const void *y)
+{
+    double a = *(const double *)x, b = *(const double *)y;
+    return a < b ? -1 : a > b;
+}
+
+void program_profile(Ctx *cx, Program *p, const Tensor *in, int runs, RunStats *st)
+{
+    Arena *a = arena_new(cx);
+    int nout = p->graph->nout, total = 0;
+    VEC(double *) sample = { 0 };
+    double *device = NEWS(a, double, runs + 1);
+    for (int r = 0; r < runs; r++) {
+        Arena *own = arena_new(cx);
+        Tensor *out = NEWS(own, Tensor, nout + 1);
+        walk(cx, p, own, in, out, NULL, true, false);
+        total = 0;
+        for (int i = 0; i < p->path.n; i++) total += segment_kernels(p->path.at[i]->seg);
+        double *s = NEWS(a, double, total + 1);
+        int k = 0;
+        for (int i = 0; i < p->path.n; i++)
+            for (int j = 0; j < segment_kernels(p->path.at[i]->seg); j++) device[r] += s[k++] = p->path.at[i]->seconds[j];
+        vec_push(a, &sample, s);
+        arena_free(own);
+    }
+    int k = 0;
+    double *one = NEWS(a, double, runs + 1);
+    st->launches = 0;
+    for (int i = 0; i < p->path.n; i++)
+        for (int j = 0; j < segment_kernels(p->path.at[i]->seg); j++, k++) {
+            for (int r = 0; r < runs; r++) one[r] = sample.at[r][k];
+            qsort(one, (size_t)runs, sizeof *one, by_value);
+            p->path.at[i]->seconds[j] = one[runs / 2];
+        }
+    qsort(device, (size_t)runs, sizeof *device, by_value);
+    st->device_s = device[runs / 2];
+    int n;
+    const SegmentEvidence *e = program_evidence(cx, p, a, &n);
+    for (int i = 0; i < n; i++) st->launches += e[i].launches;
+    arena_free(a);
+}
+
+int program_variants(Program *p) { return p->nstep; }
+
+const SegmentEvidence *program_evidence(Ctx *cx, Program *p, Arena *a, int *n)
+{
+    SegmentEvidence *e = NEWS(a, SegmentEvidence, p->path.n + 1);
+    for (int i = 0; i < p->path.n; i++) {
+        segment_evidence(cx, a, p->path.at[i]->seg, p->path.at[i]->seconds, &e[i]);
+        e[i].why = p->path.at[i]->why;
+        e[i].import_s = p->path.at[i]->import_s;
+    }
+    *n = p->path.n;
+    return e;
+}
+
+const char *program_describe(Program *p) { return p->shared->api->describe(p->shared->device); }
+const char *program_compile_line(Program *p) { return p->shared->api->command(p->shared->device); }

@@ -1,0 +1,139 @@
+/* One graph compiled: plan, kernels as loops, kernels as text, kernels as code; then what depends on constants only is run. See instance.c for runs. */
+#include "api/segment.h"
+
+/* Kernels between which each node lives in memory. */
+static void find_lives(Segment *s)
+{
+    int n = s->g->node.n;
+    s->first = NEWS(s->arena, int, n + 1);
+    s->last = NEWS(s->arena, int, n + 1);
+    for (int i = 0; i < n; i++) s->first[i] = s->last[i] = -1;
+    for (int i = 0; i < s->plan->nkernel; i++) {
+        const Part *p = &s->part[i];
+        for (int k = 0; !p->loops && k < p->sub->nnode; k++) {
+            const Node *x = p->sub->node[k];
+            if (x->op == OP_part) { s->first[x->id] = i; if (s->last[x->id] < i) s->last[x->id] = i; }
+            else for (int j = 0; j < x->nin; j++) s->last[x->in[j]->id] = i;
+        }
+        for (int k = 0; p->loops && k < p->loops->buf.n; k++) {
+            const KBuf *b = &p->loops->buf.at[k];
+            if (b->scratch) continue;
+            if (s->first[b->node->id] < 0 && b->write) s->first[b->node->id] = i;
+            s->last[b->node->id] = i;
+        }
+    }
+    for (int i = 0; i < s->g->output.n; i++) s->last[s->g->output.at[i].node->id] = s->plan->nkernel;
+}
+
+/* Which results take over the memory of an operand that is read there for the last time. */
+static void find_shares(Segment *s)
+{
+    int n = s->g->node.n;
+    bool *taken = NEWS(s->arena, bool, n + 1);
+    s->share = NEWS(s->arena, int, n + 1);
+    for (int i = 0; i < n; i++) s->share[i] = -1;
+    if (s->opt.check) return;           /* a check compares after each kernel and wants everything apart */
+    for (int i = 0; i < s->plan->nkernel; i++) {
+        const LoopKernel *k = s->part[i].loops;
+        for (int o = 0; k && !s->plan->once[i] && o < k->buf.n; o++) {
+            const KBuf *to = &k->buf.at[o];
+            if (to->scratch || !to->write || s->first[to->node->id] != i || segment_is_output(s, to->node)) continue;
+            for (int j = 0; j < k->buf.n; j++) {
+                const KBuf *from = &k->buf.at[j];
+                if (j == o || from->scratch || from->write || taken[from->node->id] || s->last[from->node->id] != i || s->first[from->node->id] < 0) continue;
+                if (segment_is_output(s, from->node) || s->plan->once[s->first[from->node->id]] || !kernel_may_alias(k, j, o)) continue;
+                s->share[to->node->id] = from->node->id;
+                taken[from->node->id] = true;
+                break;
+            }
+        }
+    }
+}
+
+static void print_kernels(Ctx *cx, Segment *s)
+{
+    for (int i = 0; i < s->plan->nkernel; i++) {
+        Part *p = &s->part[i];
+        p->sub = &s->plan->kernel[i];
+        ctx_poll(cx);
+        if (p->sub->kind == SUB_call) continue;
+        p->loops = kernel_lower(cx, s->arena, s->g, p->sub, s->target->lanes);
+        gen_c(cx, s->arena, p->loops, &p->src);
+        for (int j = 0; j < i && !p->join_mate; j++)
+            if (s->part[j].sub->nstore && p->sub->nstore == 1 && p->sub->nnode == 0 && s->part[j].sub->nnode == 0 && s->part[j].sub->store[0].into == p->sub->store[0].into)
+                p->join_mate = &s->part[j];
+    }
+}
+
+static void build_kernels(Ctx *cx, Segment *s)
+{
+    int n = s->plan->nkernel, m = 0;
+    KernelText *text = NEWS(s->arena, KernelText, n + 1);
+    const Kernel **out = NEWS(s->arena, const Kernel *, n + 1);
+    for (int i = 0; i < n; i++)
+        if (s->part[i].loops) text[m++] = (KernelText){ s->part[i].src.name, s->part[i].src.text, 0, s->part[i].loops->cost };
+    if (!m) return;
+    RtError e = { .launch = -1 };
+    if (s->target->api->build(s->target->device, s->target->prelude, m, text, out, &s->times.build, cx->cancel, &e) != E_OK) segment_raise(cx, NULL, &e);
+    m = 0;
+    for (int i = 0; i < n; i++) if (s->part[i].loops) s->part[i].built = out[m++];
+}
+
+typedef struct Making { Segment *s; } Making;
+
+static void try_kernels(Ctx *cx, void *arg) { print_kernels(cx, ((Making *)arg)->s); }
+
+Segment *segment_new(Ctx *cx, const Target *t, Graph *g, const ProgramOptions *o)
+{
+    Arena *a = arena_new(cx);
+    Segment *s = NEW(a, Segment);
+    s->arena = a; s->target = t; s->g = g; s->opt = *o;
+    pthread_mutex_init(&s->lock, NULL);
+    double t0 = time_now();
+    s->plan = plan_make(cx, a, g, o->fuse);
+    s->part = NEWS(a, Part, s->plan->nkernel + 1);
+    s->fixed = NEWS(a, void *, g->node.n + 1);
+    s->last_syms = NEWS(a, int64_t, g->sym.n + 1);
+    double t1 = time_now();
+    Status st = guard_call(cx, try_kernels, &(Making){ s });
+    if (st == E_UNSUPPORTED) {          /* a dtype that kernels cannot spell: the interpreter is slow, and right */
+        s->interpreted = true;
+        s->interpreted_why = arena_str(a, cx->text);
+        s->plan->nkernel = 0;
+    } else if (st != E_OK) fail_again(cx);
+    double t2 = time_now();
+    build_kernels(cx, s);
+    double t3 = time_now();
+    find_lives(s);
+    find_shares(s);
+    segment_run_once(cx, s);
+    s->times.plan_s = t1 - t0; s->times.print_s = t2 - t1; s->times.build_s = t3 - t2;
+    log_line(cx, 1, "segment: %d nodes, %d kernels; plan %.1f ms, print %.1f ms, build %.1f ms (%d compiled, %d from disk)", g->node.n, s->plan->nkernel,
+        1e3 * (t1 - t0), 1e3 * (t2 - t1), 1e3 * (t3 - t2), s->times.build.compiled, s->times.build.from_disk);
+    return s;
+}
+
+void segment_free(Segment *s)
+{
+    if (!s) return;
+    while (s->idle) { Instance *x = s->idle; s->idle = x->next; instance_free(s, x); }
+    if (s->once_block) s->target->api->release(s->target->device, s->once_block);
+    pthread_mutex_destroy(&s->lock);
+    arena_free(s->arena);
+}
+
+bool segment_serves(Ctx *cx, Arena *scratch, const Segment *s, const Tensor *in, int64_t *syms, const char **why)
+{
+    const Graph *g = s->g;
+    for (int i = 0; i < g->input.n; i++) {
+        const Node *n = g->input.at[i].node;
+        bool same = n->dt == in[i].dt && n->rank == in[i].rank;
+        for (int k = 0; same && k < n->rank; k++) same = !dim_is_const(n->dims[k]) || n->dims[k]->c == in[i].dims[k];
+        if (!same) { *why = arena_fmt(scratch, "input '%s' has another dtype or size", g->input.at[i].name); return false; }
+    }
+    return host_bind(cx, scratch, g, in, syms, why);
+}
+
+int segment_kernels(const Segment *s) { return s->plan->nkernel; }
+int segment_outputs(const Segment *s) { return s->g->output.n; }
+int segment_symbols(const Segment *s) { return s->g->sym.n; }

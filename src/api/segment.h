@@ -1,0 +1,52 @@
+/* Between segment.c (compiling), instance.c (memory and launches of a run) and evidence.c (the report): the inside of a Segment. */
+#ifndef SN_SEGMENT_H
+#define SN_SEGMENT_H
+#include "api/api.h"
+
+#include <pthread.h>
+
+enum { MAX_IDLE = 8 };                  /* idle instances that are kept */
+
+typedef struct Part {                   /* one kernel of the plan; loops NULL: a call */
+    const Subgraph *sub;
+    LoopKernel *loops; KernelSource src;
+    const Kernel *built;
+    struct Part *join_mate;             /* an earlier copy into the same join: counted as one launch */
+} Part;
+
+typedef struct Instance {
+    struct Instance *next;
+    int64_t *syms;
+    uint8_t *arena; int64_t arena_bytes;
+    int nlaunch; Launch *launch;        /* without those run once */
+    int *part;                          /* of each launch: index of its Part */
+    struct Patch { int launch, slot, node; } *patch; int npatch;     /* addresses that each run fills in: inputs and outputs */
+    struct HostCall *host;              /* by launch */
+    int64_t temp_bytes;
+    Arena *memory;                      /* of all the above */
+} Instance;
+
+struct Segment {
+    Arena *arena;
+    const Target *target;
+    Graph *g;
+    ProgramOptions opt;
+    Plan *plan;
+    Part *part;                         /* plan->nkernel of them */
+    int *first, *last, *share;          /* by node id: kernels that write and last read it; the node whose memory it takes over, or -1 */
+    void **fixed;                       /* by node id: constants, results computed once; else NULL */
+    void *once_block; int64_t once_bytes;
+    bool interpreted; const char *interpreted_why;      /* no kernels: the reference interpreter runs it */
+    pthread_mutex_t lock;               /* over idle and last_syms */
+    Instance *idle; int nidle;
+    int64_t *last_syms; int64_t last_temp;
+    SegmentEvidence times;              /* the times of its making */
+};
+
+/* instance.c */
+bool segment_is_output(const Segment *s, const Node *n);
+void segment_raise(Ctx *cx, const Segment *s, const RtError *e);
+void segment_run_once(Ctx *cx, Segment *s);                  /* kernels that depend on constants only */
+void instance_free(const Segment *s, Instance *x);
+int64_t node_bytes(const Node *n, const int64_t *syms);
+#endif
