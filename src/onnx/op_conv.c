@@ -40,7 +40,7 @@ void op_conv(OpCall *o)
     int64_t group = op_int(o, "group", 1);
     DType dt = x->dt, wide = dtype_wide(dt);
     conv_check(o, x, weight, group);
-    Dim *kernel[MAX_RANK];
+    Dim *kernel[MAX_RANK] = { NULL };
     conv_kernel(o, weight, kernel);
     Window w;
     window_init(o, &w, x, kernel);
@@ -59,7 +59,7 @@ void op_conv_integer(OpCall *o)
     if (xz) x = g2(g, OP_sub, x, g_reshape(g, g_cast(g, xz, DT_i32), 0, NULL));
     if (wz && wz->rank == 1 && !dim_is(wz->dims[0], 1)) weight = g2(g, OP_sub, weight, axis_node(g, g_cast(g, wz, DT_i32), weight->rank, 0));
     else if (wz) weight = g2(g, OP_sub, weight, g_reshape(g, g_cast(g, wz, DT_i32), 0, NULL));
-    Dim *kernel[MAX_RANK];
+    Dim *kernel[MAX_RANK] = { NULL };
     conv_kernel(o, weight, kernel);
     Window w;
     window_init(o, &w, x, kernel);
@@ -110,7 +110,7 @@ static Node *transpose_sum(OpCall *o, const Window *w, Node *x, Node *weight, in
     int n = w->n, gr = group > 1 ? 1 : 0;
     int am = 1 + gr, ao = am + 1, ac = ao + n, ak = ac + 1, rank = ak + n;
     if (rank > MAX_RANK) op_unsupported(o, "a convolution over %d spatial axes", n);
-    Dim *dims[MAX_RANK], *it[MAX_RANK], *xi[MAX_RANK], *wi[MAX_RANK];
+    Dim *dims[MAX_RANK] = { NULL }, *it[MAX_RANK] = { NULL }, *xi[MAX_RANK] = { NULL }, *wi[MAX_RANK] = { NULL };
     Dim *per = dim_div(g, x->dims[1], dim_const(g, group));
     dims[0] = x->dims[0];
     if (gr) dims[1] = dim_const(g, group);
@@ -144,7 +144,7 @@ static Node *transpose_sum(OpCall *o, const Window *w, Node *x, Node *weight, in
     }
     Node *product = g2(g, OP_mul, g_view(g, x, rank, dims, &xv), g_view(g, weight, rank, dims, &wv));
     Node *sum = g_fold(g, FOLD_sum, product, axes, false);
-    Dim *shape[MAX_RANK];
+    Dim *shape[MAX_RANK] = { NULL };
     shape[0] = x->dims[0];
     shape[1] = dim_mulc(g, weight->dims[1], group);
     for (int j = 0; j < n; j++) shape[2 + j] = w->out[j];
@@ -164,7 +164,7 @@ void op_conv_transpose(OpCall *o)
         fail(o->cx, E_INVALID, "%lld input channels; the weight's first axis has %lld", (long long)dim_hint(g, x->dims[1]), (long long)dim_hint(g, weight->dims[0]));
     if (!dim_decide_eq(g, dim_mod(g, x->dims[1], dim_const(g, group)), dim_const(g, 0), "group divides the input channels"))
         fail(o->cx, E_INVALID, "group %lld does not divide %lld input channels", (long long)group, (long long)dim_hint(g, x->dims[1]));
-    Dim *kernel[MAX_RANK];
+    Dim *kernel[MAX_RANK] = { NULL };
     conv_kernel(o, weight, kernel);
     Window w;
     transpose_init(o, &w, x, kernel);
@@ -180,7 +180,7 @@ static Node *deform_coordinate(OpCall *o, const Window *w, Node *offset, int64_t
 {
     Graph *g = o->g;
     int n = w->n, rank = 3 + 2 * n;
-    Dim *dims[MAX_RANK], *idx[MAX_RANK], *it[MAX_RANK] = { NULL };
+    Dim *dims[MAX_RANK] = { NULL }, *idx[MAX_RANK], *it[MAX_RANK] = { NULL };
     dims[0] = offset->dims[0];
     dims[1] = dim_const(g, groups);
     dims[2] = dim_const(g, 1);
@@ -204,13 +204,14 @@ static Node *deform_sample(OpCall *o, const Window *w, Node *x, Node *const *at,
 {
     Graph *g = o->g;
     int n = w->n, rank = 3 + 2 * n;
-    Dim *dims[MAX_RANK], *idx[MAX_RANK];
+    ASSERT(n >= 1);
+    Dim *dims[MAX_RANK] = { NULL }, *idx[MAX_RANK] = { NULL };
     Dim *per = dim_div(g, x->dims[1], dim_const(g, groups));
     for (int k = 0; k < rank; k++) dims[k] = k == 2 ? per : at[0]->dims[k];
     idx[0] = dim_idx(g, 0, dims[0]);
     idx[1] = dim_add(g, dim_mul(g, dim_idx(g, 1, dims[1]), per), dim_idx(g, 2, per));
     for (int j = 0; j < n; j++) idx[2 + j] = dim_idx(g, DIM_OPERAND + j, x->dims[2 + j]);
-    Node *low[SPATIAL_MAX], *part[SPATIAL_MAX], *zero = g_scalar(g, x->dt, 0), *sum = NULL;
+    Node *low[SPATIAL_MAX] = { NULL }, *part[SPATIAL_MAX] = { NULL }, *zero = g_scalar(g, x->dt, 0), *sum = NULL;
     for (int j = 0; j < n; j++) {
         low[j] = g1(g, OP_floor, at[j]);
         part[j] = g2(g, OP_sub, at[j], low[j]);
@@ -242,11 +243,12 @@ void op_deform_conv(OpCall *o)
     DType dt = x->dt, wide = dtype_wide(dt);
     conv_check(o, x, weight, group);
     int n = x->rank - 2, rank = 3 + 2 * n;
+    if (n < 1) fail(o->cx, E_INVALID, "the input has rank %d; at least 3 is wanted", x->rank);
     if (rank > MAX_RANK) op_unsupported(o, "a deformable convolution over %d spatial axes", n);
     if (offset->rank != x->rank) fail(o->cx, E_INVALID, "the offset has rank %d; %d is wanted", offset->rank, x->rank);
     if (groups < 1 || !dim_decide_eq(g, dim_mod(g, x->dims[1], dim_const(g, groups)), dim_const(g, 0), "offset_group divides the channels"))
         fail(o->cx, E_INVALID, "offset_group %lld does not divide %lld channels", (long long)groups, (long long)dim_hint(g, x->dims[1]));
-    Dim *kernel[MAX_RANK];
+    Dim *kernel[MAX_RANK] = { NULL };
     conv_kernel(o, weight, kernel);
     Window w;
     window_init(o, &w, x, kernel);
@@ -258,7 +260,7 @@ void op_deform_conv(OpCall *o)
     }
     if (!dim_decide_eq(g, offset->dims[1], count, "offset channels are offset_group times the kernel's places times the axes"))
         fail(o->cx, E_INVALID, "the offset has %lld channels; %lld are wanted", (long long)dim_hint(g, offset->dims[1]), (long long)dim_hint(g, count));
-    Node *at[SPATIAL_MAX];
+    Node *at[SPATIAL_MAX] = { NULL };
     for (int j = 0; j < n; j++) at[j] = deform_coordinate(o, &w, g_cast(g, offset, wide), groups, j);
     Node *s = deform_sample(o, &w, g_cast(g, x, wide), at, groups);
     if (mask) {
@@ -267,7 +269,7 @@ void op_deform_conv(OpCall *o)
         s = g2(g, OP_mul, s, g_reshape(g, g_cast(g, mask, wide), rank, dims));
     }
     /* [N, C, kernel..., out...] and then the sum over C/group and the kernel */
-    Dim *dims[MAX_RANK], *it[MAX_RANK], *si[MAX_RANK], *wi[MAX_RANK];
+    Dim *dims[MAX_RANK] = { NULL }, *it[MAX_RANK] = { NULL }, *si[MAX_RANK] = { NULL }, *wi[MAX_RANK] = { NULL };
     Dim *per = dim_div(g, weight->dims[0], dim_const(g, group)), *channel;
     dims[0] = x->dims[0];
     dims[1] = x->dims[1];
@@ -292,7 +294,7 @@ void op_deform_conv(OpCall *o)
     Node *y = g_view(g, s, full, dims, &(View){ .nidx = s->rank, .idx = si });
     y = g2(g, OP_mul, y, g_view(g, g_cast(g, weight, wide), full, dims, &(View){ .nidx = weight->rank, .idx = wi }));
     y = g_fold(g, FOLD_sum, y, axes, false);
-    Dim *shape[MAX_RANK];
+    Dim *shape[MAX_RANK] = { NULL };
     shape[0] = x->dims[0], shape[1] = weight->dims[0];
     for (int j = 0; j < n; j++) shape[2 + j] = w.out[j];
     o->out[0] = g_cast(g, conv_bias(o, g_reshape(g, y, 2 + n, shape), 3), dt);
@@ -340,7 +342,7 @@ void op_col2im(OpCall *o)
     const int64_t *stride = op_ints_n(o, "strides", n, 1), *dilation = op_ints_n(o, "dilations", n, 1), *pads = op_ints_n(o, "pads", 2 * n, 0);
     Dim *count = dim_const(g, 1);
     for (int j = 0; j < n; j++) count = dim_mul(g, count, block[j]);
-    Dim *dims[MAX_RANK], *it[MAX_RANK];
+    Dim *dims[MAX_RANK] = { NULL }, *it[MAX_RANK] = { NULL };
     Pred pred[2 * SPATIAL_MAX];
     int npred = 0;
     dims[0] = x->dims[0];

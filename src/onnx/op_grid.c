@@ -2,7 +2,8 @@
  *
  * GridSample: each spatial axis gives a list of taps (1 nearest, 2 linear, 4 cubic): an index operand, its weight, and whether it lies inside. The
  * result is the sum over all combinations of one tap of each axis. A coordinate outside is first clamped (border) or mirrored (reflection)
- * and then so is every tap; with zeros a tap outside counts as 0, whatever the tensor holds. */
+ * and then so is every tap; cubic clamps taps alone, so that it interpolates the extended image as PyTorch does. With zeros a tap outside
+ * counts as 0, whatever the tensor holds. */
 #include "onnx/onnx.h"
 #include <string.h>
 
@@ -50,7 +51,7 @@ static void grid_axis(Grid *s, int j, Node *at, GridPad pad, bool corners)
     at = corners ? g2(g, OP_mul, g2(g, OP_mul, at, half), last) : g2(g, OP_mul, g2(g, OP_sub, g2(g, OP_mul, at, size), one), half);
     if (s->taps == 1) at = g1(g, OP_round, at);
     Node *lo = corners ? zero : g_scalar(g, dt, -0.5), *hi = corners ? last : g2(g, OP_sub, size, half);
-    if (pad == GRID_border) at = clamp_node(g, at, zero, last);
+    if (pad == GRID_border && s->taps < 4) at = clamp_node(g, at, zero, last);
     if (pad == GRID_reflection) at = grid_reflect(g, at, lo, hi);
     Node *low = g1(g, OP_floor, at), *part = g_cast(g, g2(g, OP_sub, at, low), s->wide);
     Node *first = g_int(g, DT_i64, 0), *end = dim_node(g, dim_addc(g, n, -1), DT_i64);

@@ -27,7 +27,7 @@ void op_gather_elements(OpCall *o)
     int axis = op_axis(o, op_int(o, "axis", 0), x->rank);
     index_check(o, index);
     if (index->rank != x->rank) fail(o->cx, E_INVALID, "an index of rank %d for data of rank %d; equal ranks are wanted", index->rank, x->rank);
-    Dim *idx[MAX_RANK];
+    Dim *idx[MAX_RANK] = { NULL };
     for (int k = 0; k < x->rank; k++) idx[k] = k == axis ? dim_idx(g, DIM_OPERAND, x->dims[k]) : dim_idx(g, k, index->dims[k]);
     Node *at = g_wrap_index(g, index, x->dims[axis]);
     o->out[0] = g_gather(g, x, 1, &at, index->rank, index->dims, &(View){ .nidx = x->rank, .idx = idx });
@@ -42,7 +42,7 @@ static int index_tuple(OpCall *o, const Node *x, int first, Node *index, int tra
     if (index->rank < 1) fail(o->cx, E_INVALID, "the indices have rank 0; at least 1 is wanted");
     int64_t n = dim_decide_value(g, index->dims[index->rank - 1], "the length of index tuples");
     if (n < 0 || n > x->rank - first) fail(o->cx, E_INVALID, "index tuples of length %lld for data of rank %d", (long long)n, x->rank);
-    Dim *dims[MAX_RANK];
+    Dim *dims[MAX_RANK] = { NULL };
     int lead = index->rank - 1;
     if (lead + trailing > MAX_RANK) fail(o->cx, E_INVALID, "the result's rank is %d; at most %d is possible", lead + trailing, MAX_RANK);
     for (int k = 0; k < lead + trailing; k++) dims[k] = k < lead ? index->dims[k] : dim_const(g, 1);
@@ -64,7 +64,7 @@ void op_gather_nd(OpCall *o)
     if (known < 0 || known > x->rank - batch) fail(o->cx, E_INVALID, "index tuples of length %lld for data of rank %d", (long long)known, x->rank);
     int n = (int)known, lead = index->rank - 1, trailing = x->rank - batch - n, rank = lead + trailing;
     index_tuple(o, x, batch, index, trailing, at);
-    Dim *dims[MAX_RANK], *idx[MAX_RANK];
+    Dim *dims[MAX_RANK] = { NULL }, *idx[MAX_RANK] = { NULL };
     for (int k = 0; k < lead; k++) {
         dims[k] = index->dims[k];
         if (k < batch && !dim_decide_eq(g, dims[k], x->dims[k], "batch axes agree"))
@@ -107,7 +107,7 @@ void op_scatter_elements(OpCall *o)
     index_check(o, index);
     if (index->rank != x->rank || updates->rank != x->rank)
         fail(o->cx, E_INVALID, "indices of rank %d and updates of rank %d for data of rank %d; equal ranks are wanted", index->rank, updates->rank, x->rank);
-    Dim *idx[MAX_RANK];
+    Dim *idx[MAX_RANK] = { NULL };
     for (int k = 0; k < x->rank; k++) {
         if (!dim_decide_eq(g, index->dims[k], updates->dims[k], "indices and updates have one shape"))
             fail(o->cx, E_INVALID, "axis %d of the indices has %lld places, of the updates %lld", k, (long long)dim_hint(g, index->dims[k]), (long long)dim_hint(g, updates->dims[k]));
@@ -126,7 +126,7 @@ void op_scatter_nd(OpCall *o)
     if (lead < 0 || trailing < 0) fail(o->cx, E_INVALID, "updates of rank %d for indices of rank %d", updates->rank, index->rank);
     int n = index_tuple(o, x, 0, index, trailing, at);
     if (n + trailing != x->rank) fail(o->cx, E_INVALID, "updates have rank %d; %d is wanted", updates->rank, lead + x->rank - n);
-    Dim *idx[MAX_RANK];
+    Dim *idx[MAX_RANK] = { NULL };
     for (int k = 0; k < x->rank; k++) idx[k] = k < n ? dim_idx(g, DIM_OPERAND + k, x->dims[k]) : dim_idx(g, lead + k - n, x->dims[k]);
     for (int k = 0; k < updates->rank; k++) {
         Dim *want = k < lead ? index->dims[k] : x->dims[n + k - lead];
@@ -148,7 +148,7 @@ void op_reverse_sequence(OpCall *o)
     Node *len = axis_node(g, g_cast(g, lens, DT_i64), x->rank, batch);
     Node *back = g2(g, OP_sub, g2(g, OP_sub, len, g_int(g, DT_i64, 1)), t);
     Node *at = g_where(g, g2(g, OP_lt, t, len), back, t);
-    Dim *idx[MAX_RANK];
+    Dim *idx[MAX_RANK] = { NULL };
     for (int k = 0; k < x->rank; k++) idx[k] = dim_idx(g, k == time ? DIM_OPERAND : k, x->dims[k]);
     o->out[0] = g_gather(g, x, 1, &at, x->rank, x->dims, &(View){ .nidx = x->rank, .idx = idx });
 }
@@ -170,7 +170,7 @@ static Node *class_loss(OpCall *o, Node *input, Node *target, Node *weight)
         used = g1(g, OP_not, skip);
         t = g_where(g, skip, g_int(g, DT_i64, 0), t);
     }
-    Dim *idx[MAX_RANK];
+    Dim *idx[MAX_RANK] = { NULL };
     idx[0] = dim_idx(g, 0, input->dims[0]);
     idx[1] = dim_idx(g, DIM_OPERAND, input->dims[1]);
     for (int k = 1; k < rank; k++) idx[k + 1] = dim_idx(g, k, input->dims[k + 1]);

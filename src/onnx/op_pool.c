@@ -22,7 +22,7 @@ static void pool_kernel(OpCall *o, const Node *x, Dim **kernel)
 
 static void pool_window(OpCall *o, const Node *x, Window *w)
 {
-    Dim *kernel[MAX_RANK];
+    Dim *kernel[MAX_RANK] = { NULL };
     if (x->rank < 2) fail(o->cx, E_INVALID, "the input has rank %d; batch, channels and spatial axes are wanted", x->rank);
     pool_kernel(o, x, kernel);
     window_init(o, w, x, kernel);
@@ -165,7 +165,7 @@ void op_max_unpool(OpCall *o)
     Graph *g = o->g;
     Node *x = o->in[0], *index = o->in[1];
     int n = x->rank - 2;
-    Dim *kernel[MAX_RANK], *dims[MAX_RANK], *zero[MAX_RANK], *more[MAX_RANK];
+    Dim *kernel[MAX_RANK] = { NULL }, *dims[MAX_RANK] = { NULL }, *zero[MAX_RANK] = { NULL }, *more[MAX_RANK] = { NULL };
     if (n < 0) fail(o->cx, E_INVALID, "the input has rank %d; at least 2 is wanted", x->rank);
     pool_kernel(o, x, kernel);
     const int64_t *stride = op_ints_n(o, "strides", n, 1), *pads = op_ints_n(o, "pads", 2 * n, 0);
@@ -200,7 +200,7 @@ void op_lrn(OpCall *o)
     int64_t size = op_int(o, "size", 0);
     double alpha = op_float(o, "alpha", 0.0001), beta = op_float(o, "beta", 0.75), bias = op_float(o, "bias", 1);
     if (size < 1 || x->rank < 2 || x->rank >= MAX_RANK) fail(o->cx, E_INVALID, "size %lld and rank %d; a positive size and rank 2 or more are wanted", (long long)size, x->rank);
-    Dim *dims[MAX_RANK], *idx[MAX_RANK];
+    Dim *dims[MAX_RANK] = { NULL }, *idx[MAX_RANK] = { NULL };
     for (int k = 0; k < x->rank; k++) idx[k] = dim_idx(g, k, dims[k] = x->dims[k]);
     dims[x->rank] = dim_const(g, size);
     idx[1] = dim_addc(g, dim_add(g, idx[1], dim_idx(g, x->rank, dims[x->rank])), -((size - 1) / 2));
@@ -215,7 +215,7 @@ void op_lrn(OpCall *o)
 
 typedef struct RoiAttr { int64_t sampling; float scale; int half_pixel, use_max, unused; } RoiAttr;   /* no gaps: attributes are hashed */
 
-static double roi_at(const Tensor *t, const int64_t *place)
+static double roi_at(const Tensor *t, const int64_t place[MAX_RANK])
 {
     int64_t at = 0;
     for (int k = 0; k < t->rank; k++) at += place[k] * t->strides[k];
@@ -237,7 +237,7 @@ static void roi_pool_eval(Ctx *cx, Arena *a, const Call *call, const Tensor *in,
     int64_t channels = x->dims[1], height = x->dims[2], width = x->dims[3], ph = out->dims[2], pw = out->dims[3];
     for (int64_t r = 0; r < roi->dims[0]; r++) {
         double box[5];
-        for (int64_t k = 0; k < 5; k++) box[k] = roi_at(roi, (int64_t[]){ r, k });
+        for (int64_t k = 0; k < 5; k++) box[k] = roi_at(roi, (int64_t[MAX_RANK]){ r, k });
         int64_t batch = roi_batch(cx, box[0], x->dims[0]);
         double c[4];
         for (int k = 0; k < 4; k++) c[k] = round((float)box[k + 1] * p->scale);
@@ -252,7 +252,7 @@ static void roi_pool_eval(Ctx *cx, Arena *a, const Call *call, const Tensor *in,
                     double best = h1 <= h0 || w1 <= w0 ? 0 : -INFINITY;
                     for (int64_t h = h0; h < h1; h++)
                         for (int64_t w = w0; w < w1; w++) {
-                            double v = roi_at(x, (int64_t[]){ batch, ch, h, w });
+                            double v = roi_at(x, (int64_t[MAX_RANK]){ batch, ch, h, w });
                             if (v > best || v != v) best = best != best ? best : v;
                         }
                     scalar_store(out->dt, (char *)out->data + (size_t)(((r * channels + ch) * ph + i) * pw + j) * dtype_size(out->dt), (Scalar){ .f = best });
@@ -313,7 +313,7 @@ static void roi_align_eval(Ctx *cx, Arena *a, const Call *call, const Tensor *in
         Scalar b = scalar_load(image->dt, (const char *)image->data + r * image->strides[0] * (int64_t)dtype_size(image->dt));
         int64_t batch = roi_batch(cx, (double)b.i, x->dims[0]);
         double box[4], offset = p->half_pixel ? 0.5 : 0;
-        for (int64_t k = 0; k < 4; k++) box[k] = roi_at(roi, (int64_t[]){ r, k }) * (double)p->scale - offset;
+        for (int64_t k = 0; k < 4; k++) box[k] = roi_at(roi, (int64_t[MAX_RANK]){ r, k }) * (double)p->scale - offset;
         double roi_w = box[2] - box[0], roi_h = box[3] - box[1];
         if (!p->half_pixel) roi_w = fmax(roi_w, 1), roi_h = fmax(roi_h, 1);
         double bin_h = roi_h / (double)ph, bin_w = roi_w / (double)pw;
@@ -328,7 +328,7 @@ static void roi_align_eval(Ctx *cx, Arena *a, const Call *call, const Tensor *in
                             RoiPoint q = roi_point(box[1] + (double)i * bin_h + ((double)sy + 0.5) * bin_h / (double)nh,
                                                    box[0] + (double)j * bin_w + ((double)sx + 0.5) * bin_w / (double)nw, height, width);
                             for (int k = 0; k < 4; k++) {
-                                double v = q.weight[k] * roi_at(x, (int64_t[]){ batch, c, q.h[k >> 1], q.w[k & 1] });
+                                double v = q.weight[k] * roi_at(x, (int64_t[MAX_RANK]){ batch, c, q.h[k >> 1], q.w[k & 1] });
                                 sum += v;
                                 if (v > best || v != v) best = best != best ? best : v;
                             }

@@ -152,7 +152,7 @@ static Node *nearest_crop(OpCall *o, const ResizeSpec *s, Node *x, int axis)
     Node *last = dim_node(g, dim_addc(g, a->in, -1), DT_i64), *zero = g_int(g, DT_i64, 0);
     place = g2(g, OP_max, g2(g, OP_min, g_cast(g, place, DT_i64), last), zero);
     Node *index = axis_node(g, place, x->rank, axis);
-    Dim *dims[MAX_RANK], *idx[MAX_RANK];
+    Dim *dims[MAX_RANK] = { NULL }, *idx[MAX_RANK] = { NULL };
     for (int k = 0; k < x->rank; k++) {
         dims[k] = k == axis ? a->out : x->dims[k];
         idx[k] = k == axis ? dim_idx(g, DIM_OPERAND, a->in) : dim_idx(g, k, dims[k]);
@@ -170,7 +170,7 @@ static Node *resize_nearest(OpCall *o, const ResizeSpec *s, Node *x)
             if (s->axis[k].resized) x = nearest_crop(o, s, x, k);
         return x;
     }
-    Dim *dims[MAX_RANK], *idx[MAX_RANK];
+    Dim *dims[MAX_RANK] = { NULL }, *idx[MAX_RANK] = { NULL };
     for (int k = 0; k < x->rank; k++) {
         const ResizeAxis *a = &s->axis[k];
         dims[k] = a->resized ? a->out : x->dims[k];
@@ -207,7 +207,7 @@ static ResizeNear resize_near(OpCall *o, const ResizeSpec *s, const ResizeAxis *
 /* x at floor + first + t, clamped, on an axis; t runs over a new last axis of `taps` places (none when taps is 1). */
 static Node *near_values(Graph *g, const ResizeAxis *a, const ResizeNear *r, Node *x, int axis, int64_t first, int64_t taps)
 {
-    Dim *dims[MAX_RANK], *idx[MAX_RANK];
+    Dim *dims[MAX_RANK] = { NULL }, *idx[MAX_RANK] = { NULL };
     int rank = x->rank + (taps > 1);
     for (int k = 0; k < x->rank; k++) idx[k] = dim_idx(g, k, dims[k] = k == axis ? a->out : x->dims[k]);
     if (taps > 1) dims[x->rank] = dim_const(g, taps);

@@ -205,7 +205,10 @@ static void step_lstm(const Rnn *n, const RnnDir *d, Node *x, Node **h, Node **c
     Node *forget = n->couple ? g2(g, OP_sub, g_scalar(g, n->wide, 1), input) : rnn_act(n, &d->act[0], pre[2]);
     *c = g2(g, OP_add, g2(g, OP_mul, forget, *c), g2(g, OP_mul, input, rnn_act(n, &d->act[1], pre[3])));
     if (d->peep) pre[1] = g2(g, OP_add, pre[1], g2(g, OP_mul, rnn_part(n, d->peep, 1), *c));
-    *h = g2(g, OP_mul, rnn_act(n, &d->act[0], pre[1]), rnn_act(n, &d->act[2], *c));
+    /* the clip is of gates: the cell state enters its activation as it is */
+    Rnn unclipped = *n;
+    unclipped.clip = 0;
+    *h = g2(g, OP_mul, rnn_act(n, &d->act[0], pre[1]), rnn_act(&unclipped, &d->act[2], *c));
 }
 
 /* Results: all hidden states, the last hidden state, the last cell state. */
@@ -213,7 +216,7 @@ static void rnn_run(Rnn *n, RnnStep step)
 {
     OpCall *o = n->o;
     Graph *g = n->g;
-    Node *all[2], *last_h[2], *last_c[2], *zero = g_scalar(g, n->wide, 0);
+    Node *all[2] = { NULL }, *last_h[2] = { NULL }, *last_c[2] = { NULL }, *zero = g_scalar(g, n->wide, 0);
     Node **y = NEWS(o->a, Node *, n->steps + 1);
     for (int d = 0; d < n->dirs; d++) {
         RnnDir dir = rnn_direction(n, d);

@@ -22,7 +22,7 @@ static void dft_matrix(Graph *g, Dim *rows, Dim *columns, Dim *n, DType dt, Node
 static Node *dft_operand(Graph *g, Node *x, int c, int axis, Dim *out, Dim *n)
 {
     int rank = x->rank;                   /* the component leaves, the summed axis enters */
-    Dim *dims[MAX_RANK], *idx[MAX_RANK];
+    Dim *dims[MAX_RANK] = { NULL }, *idx[MAX_RANK] = { NULL };
     for (int k = 0; k < rank - 1; k++) idx[k] = dim_idx(g, k, dims[k] = k == axis ? out : x->dims[k]);
     dims[rank - 1] = n;
     idx[axis] = dim_idx(g, rank - 1, n);
@@ -34,7 +34,7 @@ static Node *dft_operand(Graph *g, Node *x, int c, int axis, Dim *out, Dim *n)
 /* A matrix [out, n] laid along `axis` and the last axis of the iteration space. */
 static Node *dft_factor(Graph *g, Node *m, int rank, int axis)
 {
-    Dim *dims[MAX_RANK];
+    Dim *dims[MAX_RANK] = { NULL };
     for (int k = 0; k < rank; k++) dims[k] = k == axis ? m->dims[0] : k == rank - 1 ? m->dims[1] : dim_const(g, 1);
     return g_reshape(g, m, rank, dims);
 }
@@ -107,8 +107,9 @@ void op_dft(OpCall *o) { dft(o, -2, true); }
 /* Frames of the signal, step places apart, times the window, each transformed. */
 void op_stft(OpCall *o)
 {
-    Dim *step = size_input(o, 1), *len = o->nin > 3 && o->in[3] ? size_input(o, 3) : NULL;
-    step = size_input(o, 1);              /* again: reading the length may have begun a new graph */
+    size_input(o, 1);
+    Dim *len = o->nin > 3 && o->in[3] ? size_input(o, 3) : NULL;
+    Dim *step = size_input(o, 1);         /* again: reading the length may have begun a new graph */
     Graph *g = o->g;
     Node *x = o->in[0], *window = o->nin > 2 ? o->in[2] : NULL;
     DType dt = x->dt, wide = dtype_wide(dt);

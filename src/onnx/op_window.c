@@ -23,7 +23,7 @@ const int64_t *op_ints_n(OpCall *o, const char *name, int n, int64_t fallback)
 Node *axis_node(Graph *g, Node *x, int rank, int axis)
 {
     ASSERT(x->rank == 1);
-    Dim *dims[MAX_RANK];
+    Dim *dims[MAX_RANK] = { NULL };
     for (int k = 0; k < rank; k++) dims[k] = k == axis ? x->dims[0] : dim_const(g, 1);
     return g_reshape(g, x, rank, dims);
 }
@@ -102,7 +102,7 @@ void window_at(Graph *g, const Window *w, int j, Dim *out, Dim *k, Dim **idx, Vi
 
 Node *window_view(Graph *g, const Window *w, Node *x, Scalar fill)
 {
-    Dim *dims[MAX_RANK], *idx[MAX_RANK];
+    Dim *dims[MAX_RANK] = { NULL }, *idx[MAX_RANK] = { NULL };
     Pred pred[SPATIAL_MAX];
     int n = w->n;
     View v = { .nidx = x->rank, .idx = idx, .pred = pred, .fill = fill };
@@ -141,7 +141,7 @@ Node *conv_sum(OpCall *o, const Window *w, Node *x, Node *weight, int64_t group)
     int n = w->n, gr = group > 1 ? 1 : 0;         /* the axis of groups exists only where there are several */
     int am = 1 + gr, ao = am + 1, ac = ao + n, ak = ac + 1, rank = ak + n;
     if (rank > MAX_RANK) op_unsupported(o, "a convolution over %d spatial axes", n);
-    Dim *dims[MAX_RANK], *it[MAX_RANK];
+    Dim *dims[MAX_RANK] = { NULL }, *it[MAX_RANK] = { NULL };
     Dim *per = dim_div(g, weight->dims[0], dim_const(g, group));
     dims[0] = x->dims[0];
     if (gr) dims[1] = dim_const(g, group);
@@ -150,7 +150,7 @@ Node *conv_sum(OpCall *o, const Window *w, Node *x, Node *weight, int64_t group)
     for (int j = 0; j < n; j++) dims[ao + j] = w->out[j], dims[ak + j] = w->kernel[j];
     for (int k = 0; k < rank; k++) it[k] = dim_idx(g, k, dims[k]);
 
-    Dim *xi[MAX_RANK], *wi[MAX_RANK];
+    Dim *xi[MAX_RANK] = { NULL }, *wi[MAX_RANK] = { NULL };
     Pred pred[SPATIAL_MAX];
     View xv = { .nidx = x->rank, .idx = xi, .pred = pred }, wv = { .nidx = weight->rank, .idx = wi };
     xi[0] = it[0];
@@ -165,7 +165,7 @@ Node *conv_sum(OpCall *o, const Window *w, Node *x, Node *weight, int64_t group)
     }
     Node *product = g2(g, OP_mul, g_view(g, x, rank, dims, &xv), g_view(g, weight, rank, dims, &wv));
     Node *sum = g_fold(g, FOLD_sum, product, axes, false);
-    Dim *shape[MAX_RANK];
+    Dim *shape[MAX_RANK] = { NULL };
     shape[0] = x->dims[0];
     shape[1] = weight->dims[0];
     for (int j = 0; j < n; j++) shape[2 + j] = w->out[j];
