@@ -464,6 +464,7 @@ static Node **trace_cut(Import *im, const char *why, const Call *call, int nin, 
     int nresult = call ? call->nout : 0;
     Tensor *value = NEWS(im->a, Tensor, c.out.n + nresult + 1);
     Cut cut = { .g = old, .call = call, .call_in = call_in, .why = why };
+    log_line(im->cx, 2, "cut: %s; %d nodes before, %d values cross", why, old->node.n, c.out.n);
     im->host->cut(im->host->self, im->cx, &cut, value);
 
     Origin origin = old->origin.at[old->cur_origin];
