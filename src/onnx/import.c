@@ -311,17 +311,100 @@ static void scope_close(Import *im)
 
 /* ---- cuts --------------------------------------------------------------------------------------------------------------------------------- */
 
+enum { AGAIN_DEPTH = 64 };
+
 typedef struct Crossing {               /* what passes from the old graph to the new one */
     int *place;                         /* by id of an old node: its output number, or NEVER */
     Node **to;                          /* by id of an old node: the new node */
+    char *again;                        /* by id of an old node: 'y' made again since it depends on constants only, 'n' not, 0 not looked at */
     VEC(Node *) out;
     VEC(Node *) sizes;                  /* dims nodes: made again if their sizes are known in the new graph */
 } Crossing;
 
+static bool has_symbol(const Dim *d)
+{
+    switch (d->kind) {
+    case DIM_sym: return true;
+    case DIM_idx: return has_symbol(d->a);
+    case DIM_sum:
+        for (int k = 0; k < d->n; k++)
+            for (int f = 0; f < d->term[k].n; f++)
+                if (has_symbol(d->term[k].factor[f])) return true;
+        return false;
+    case DIM_div: case DIM_mod: case DIM_min: case DIM_max: break;
+    }
+    return has_symbol(d->a) || has_symbol(d->b);
+}
+
+/* Whether n depends on constants only, and so stays known in the next graph: a transposed weight, say. */
+static bool made_again(Crossing *c, const Node *n, int depth)
+{
+    if (n->op == OP_const) return true;
+    if (c->again[n->id]) return c->again[n->id] == 'y';
+    bool known = depth < AGAIN_DEPTH && n->op != OP_input && n->op != OP_random && n->op != OP_call && n->op != OP_part;
+    for (int k = 0; known && k < n->rank; k++) known = dim_is_const(n->dims[k]);
+    for (int64_t k = 0; known && n->op == OP_dims && k < (n->rank ? n->dims[0]->c : 1); k++) known = dim_is_const(n->size[k]);
+    if (n->op == OP_view || n->op == OP_gather || n->op == OP_scatter) {
+        for (int k = 0; known && k < n->view.nidx; k++) known = !has_symbol(n->view.idx[k]);
+        for (int k = 0; known && k < n->view.npred; k++) known = !has_symbol(n->view.pred[k].e) && !has_symbol(n->view.pred[k].n);
+    }
+    for (int k = 0; known && k < n->nin; k++) known = made_again(c, n->in[k], depth + 1);
+    c->again[n->id] = known ? 'y' : 'n';
+    return known;
+}
+
+static Dim *dim_again(Graph *g, const Dim *d)
+{
+    switch (d->kind) {
+    case DIM_sum: {
+        Dim *sum = dim_const(g, d->c);
+        for (int k = 0; k < d->n; k++) {
+            Dim *product = dim_const(g, d->term[k].coef);
+            for (int f = 0; f < d->term[k].n; f++) product = dim_mul(g, product, dim_again(g, d->term[k].factor[f]));
+            sum = dim_add(g, sum, product);
+        }
+        return sum;
+    }
+    case DIM_idx: return dim_idx(g, d->var, dim_again(g, d->a));
+    case DIM_div: return dim_div(g, dim_again(g, d->a), dim_again(g, d->b));
+    case DIM_mod: return dim_mod(g, dim_again(g, d->a), dim_again(g, d->b));
+    case DIM_min: return dim_min(g, dim_again(g, d->a), dim_again(g, d->b));
+    case DIM_max: return dim_max(g, dim_again(g, d->a), dim_again(g, d->b));
+    case DIM_sym: break;
+    }
+    ASSERT(!"a symbol in a constant's size");
+    return NULL;
+}
+
+static Dim **dims_again(Import *im, int n, Dim *const *d)
+{
+    Dim **v = NEWS(im->a, Dim *, n + 1);
+    for (int k = 0; k < n; k++) v[k] = dim_again(im->g, d[k]);
+    return v;
+}
+
+static Node *make_again(Import *im, Crossing *c, const Node *n)
+{
+    if (n->op == OP_const) return g_const(im->g, n->tensor);
+    if (c->to[n->id]) return c->to[n->id];
+    Node p = *n, **in = NEWS(im->a, Node *, n->nin + 1);
+    for (int k = 0; k < n->nin; k++) in[k] = make_again(im, c, n->in[k]);
+    p.in = in;
+    p.dims = dims_again(im, n->rank, n->dims);
+    if (n->op == OP_dims) p.size = dims_again(im, n->rank ? (int)n->dims[0]->c : 1, n->size);
+    if (n->op == OP_view || n->op == OP_gather || n->op == OP_scatter) {
+        Pred *pred = NEWS(im->a, Pred, n->view.npred + 1);
+        for (int k = 0; k < n->view.npred; k++) pred[k] = (Pred){ dim_again(im->g, n->view.pred[k].e), dim_again(im->g, n->view.pred[k].n) };
+        p.view.idx = dims_again(im, n->view.nidx, n->view.idx);
+        p.view.pred = pred;
+    }
+    return c->to[n->id] = graph_add(im->g, &p);
+}
+
 static void cross_add(Import *im, Crossing *c, Node *n, bool as_output)
 {
     if (c->place[n->id] != NEVER) return;
-    if (!as_output && n->op == OP_const) return;
+    if (!as_output && made_again(c, n, 0)) return;
     if (!as_output && n->op == OP_dims) {
         vec_push(im->a, &c->sizes, n);
         return;
@@ -440,11 +523,11 @@ static void cross_settle(Import *im, Crossing *c)
     c->sizes.n = kept;
 }
 
-static Node *moved(Import *im, const Crossing *c, const Node *n)
+static Node *moved(Import *im, Crossing *c, const Node *n)
 {
-    Node *to = n->op == OP_const ? g_const(im->g, n->tensor) : c->to[n->id];
-    ASSERT(to);
-    return to;
+    if (made_again(c, n, 0)) return make_again(im, c, n);
+    ASSERT(c->to[n->id]);
+    return c->to[n->id];
 }
 
 /* Ends the graph: runs it (and the call on in[0..nin)), and goes on in a new one. Returns the call's results there. */
@@ -453,7 +536,8 @@ static Node **trace_cut(Import *im, const char *why, const Call *call, int nin, 
     Graph *old = im->g;
     if (!im->host || !im->host->cut)
         fail(im->cx, E_UNSUPPORTED, "%s, which only a run can give", why);
-    Crossing c = { .place = NEWS(im->a, int, old->node.n + 1), .to = NEWS(im->a, Node *, old->node.n + 1) };
+    Crossing c = { .place = NEWS(im->a, int, old->node.n + 1), .to = NEWS(im->a, Node *, old->node.n + 1),
+                   .again = NEWS(im->a, char, old->node.n + 1) };
     for (int i = 0; i < old->node.n; i++) c.place[i] = NEVER;
     int *call_in = NEWS(im->a, int, nin + 1);
     for (int k = 0; k < nin; k++) cross_add(im, &c, in[k], true);

@@ -140,7 +140,7 @@ void op_shrink(OpCall *o)
     Node *x = o->in[0];
     Binding b[] = { { .name = "x", .type = 'n', .node = g_cast(o->g, x, dtype_is_int(x->dt) ? DT_f64 : dtype_wide(x->dt)) },
         { .name = "lambd", .type = 'f', .number = op_float(o, "lambd", 0.5) }, { .name = "bias", .type = 'f', .number = op_float(o, "bias", 0) } };
-    o->out[0] = g_cast(o->g, expr_build(o->g, "where(x < -lambd, x + bias, where(x > lambd, x - bias, x * 0))", 3, b), x->dt);
+    o->out[0] = g_cast(o->g, expr_build(o->g, "where(x < -lambd, x + bias, where(x > lambd, x - bias, 0))", 3, b), x->dt);
 }
 
 /* ---- tests ------------------------------------------------------------------------------------------------------------------------- */
