@@ -531,7 +531,7 @@ static Node *moved(Import *im, Crossing *c, const Node *n)
 }
 
 /* Ends the graph: runs it (and the call on in[0..nin)), and goes on in a new one. Returns the call's results there. */
-static Node **trace_cut(Import *im, const char *why, const Call *call, int nin, Node *const *in)
+static Node **cut_here(Import *im, const char *why, const Call *call, int nin, Node *const *in)
 {
     Graph *old = im->g;
     if (!im->host || !im->host->cut)
@@ -588,7 +588,7 @@ const TraceHost *op_host(const OpCall *o)
 
 void op_cut(OpCall *o, const char *why)
 {
-    trace_cut(o->im, why, NULL, 0, NULL);
+    cut_here(o->im, why, NULL, 0, NULL);
 }
 
 Node **op_host_call(OpCall *o, const CallDef *def, int nin, Node *const *in, int nout, const DType *dt, const void *attr, size_t attr_size)
@@ -596,7 +596,7 @@ Node **op_host_call(OpCall *o, const CallDef *def, int nin, Node *const *in, int
     Call *call = NEW(o->a, Call);
     *call = (Call){ .def = def, .nin = nin, .nout = nout, .out_dt = arena_copy(o->a, dt, (size_t)nout * sizeof *dt),
                     .attr = attr_size ? arena_copy(o->a, attr, attr_size) : attr, .attr_size = attr_size };
-    return trace_cut(o->im, arena_fmt(o->a, "the sizes of the results of %s are known only after it ran", o->node->op), call, nin, in);
+    return cut_here(o->im, arena_fmt(o->a, "the sizes of the results of %s are known only after it ran", o->node->op), call, nin, in);
 }
 
 /* ---- nodes ---------------------------------------------------------------------------------------------------------------------------------- */
