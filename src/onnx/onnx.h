@@ -260,6 +260,48 @@ Node *axis_node(Graph *g, Node *x, int rank, int axis);                  /* a ve
 Node *dim_node(Graph *g, Dim *d, DType dt);                              /* a size as a rank-0 node of a dtype */
 Node *iota_node(Graph *g, Dim *n);                                       /* i64 [n]: 0 1 2 ... */
 
+/* ---- op_quant.c: pieces of quantised operators, and how an operator uses another ------------------------------------------------------------- */
+/* Another operator's function on other operands, with this node's attributes; for functions that ask for no values (op_value, op_sizes). */
+Node *op_with(OpCall *o, void (*fn)(OpCall *), int nin, Node *const *in);
+Node *channels_last_to_first(Graph *g, Node *x);                         /* [N, ..., C] -> [N, C, ...] */
+Node *channels_first_to_last(Graph *g, Node *x);
+Node *quant_scalar(OpCall *o, Node *p);                                  /* a one-element scale or zero point as rank 0; NULL stays NULL */
+Node *quant_along(OpCall *o, Node *p, const Node *x, int axis);          /* one, or one for each place of an axis of x; higher ranks stay as they are */
+Node *quant_centred(OpCall *o, Node *x, Node *zero);                     /* x - zero in i32 (floats: x in f32) */
+Node *quant_real(OpCall *o, Node *x, Node *scale, Node *zero, DType dt); /* (x - zero) * scale */
+Node *quant_store(OpCall *o, Node *quotient, Node *zero, DType to, bool saturate);   /* rounds half to even, adds zero, saturates */
+Node *quant_requantised(OpCall *o, Node *sum, Node *sx, Node *sw, Node *sy, Node *zero, DType to);   /* sum * sx * sw / sy, stored */
+Node *quant_matmul(OpCall *o, Node *a, Node *az, Node *b, Node *bz);     /* the product of a - az and b - bz */
+Node *quant_matmul_float(OpCall *o, Node *a, Node *sa, Node *az, Node *b, Node *sb, Node *bz, Node *bias);   /* op_qlinear.c: in the dtype of sa */
+void quant_dynamic(OpCall *o, Node *x, Node **y, Node **scale, Node **zero);         /* as DynamicQuantizeLinear */
+
+/* ---- op_attention.c: attention as all its spellings share it ---------------------------------------------------------------------------- */
+typedef struct Sdpa {
+    Node *q, *k, *v;                    /* [B,H,S,D], [B,Hkv,T,D], [B,Hkv,T,Dv]; Hkv divides H */
+    Node *bias;                         /* added to the scores, in dtype_wide of q; NULL: nothing */
+    Node *allowed;                      /* truth values; NULL: all keys */
+    Node *sink;                         /* one more logit: rank 0 or [1,H,1,1]; NULL: none */
+    bool may_be_empty;                  /* a row may be without any key: it gives zeros */
+    double scale, softcap;              /* 0: 1/sqrt(D); none */
+    DType softmax_dt;                   /* DT_none: as the scores */
+} Sdpa;
+/* The result in q's dtype [B,H,S,Dv]. scores, when not NULL, gets four stages: product, capped, masked, softmax. */
+Node *sdpa(OpCall *o, const Sdpa *s, Node **scores);
+Node *sdpa_scale(OpCall *o, Dim *head, double given, DType dt);
+Node *sdpa_keys(Graph *g, Dim *keys);                                    /* positions of keys: i64 [T] */
+Node *sdpa_queries(Graph *g, Dim *queries, Node *offset);                /* of queries: i64 [S,1], plus the offset */
+Node *sdpa_per_batch(OpCall *o, Node *v);                                /* one number for each batch as i64 [B,1,1,1] */
+void sdpa_exclude(OpCall *o, Sdpa *s, Node *allowed);                    /* keys may take part only where allowed */
+void sdpa_causal(OpCall *o, Sdpa *s, Node *offset, int64_t left, int64_t right);     /* query i + offset sees keys -left..right around it; -1: no bound */
+void sdpa_lengths(OpCall *o, Sdpa *s, Node *lengths);                    /* only keys below a number for each batch exist */
+void sdpa_mask(OpCall *o, Sdpa *s, Node *mask);                          /* truth values, or numbers to add */
+Node *heads_split(OpCall *o, Node *x, int64_t heads);                    /* [B,S,H*D] -> [B,H,S,D] */
+Node *heads_merge(OpCall *o, Node *x);                                   /* and back */
+Node *rotary(OpCall *o, Node *x, Node *c, Node *s, Dim *count, bool interleaved);    /* the first `count` places of the last axis */
+
+/* ---- op_random.c ---------------------------------------------------------------------------------------------------------------------------- */
+Node *random_unit(OpCall *o, int rank, Dim *const *dims, DType dt);      /* uniform in [0, 1), f32 or f64 */
+
 /* THE table of operators: onnx/ops.def. A later version is a further row; the newest `since` not above the model's opset wins. */
 typedef struct OpRow { const char *op, *domain; int since, min_in, max_in; const char *inputs, *attrs, *formula; void (*fn)(OpCall *o); } OpRow;   /* fn NULL: a formula */
 void op_formula(OpCall *o, const OpRow *row);                    /* runs a formula row */
