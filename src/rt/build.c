@@ -21,6 +21,7 @@
 #endif
 
 #define COMPILE_SECONDS 120
+#define MAX_UNIT        64 /* kernels of a unit, so that none comes near the limit on time */
 #define MAX_WORDS       64
 
 static const char *const common_flags[] = { "-O2",
@@ -545,17 +546,19 @@ static Status units_compile(Builder *b, const char *work, const char *prelude, c
     return st;
 }
 
-/* Loads what was compiled, then puts it into the cache. */
+/* Loads what was compiled, then puts it into the cache. *barred: the folder is on a file system without execution. */
 static Status units_take(Builder *b, const char *work, const KernelText *k, const Unit *u, int nu,
-                         const Item *item, bool keep, RtError *e)
+                         const Item *item, bool keep, bool *barred, RtError *e)
 {
     char why[512];
     Status st = E_OK;
     pthread_mutex_lock(&b->lock);
     for (int i = 0, at = 0; i < nu && !st; at += u[i++].items) {
         int unit = unit_load(b, u[i].key, u[i].so, why, sizeof why);
-        if (unit < 0)
+        if (unit < 0) {
+            *barred = strstr(why, "failed to map segment");
             st = rt_fail(e, E_COMPILE, "a compiled kernel cannot be loaded: %s", why);
+        }
         for (int j = 0; j < u[i].items && !st; j++)
             if (!kernel_bind(b, unit, item[at + j].key, k[item[at + j].text].name))
                 st = rt_fail(e, E_COMPILE, "kernel text '%s' defines no function of that name",
@@ -573,7 +576,8 @@ static Status units_take(Builder *b, const char *work, const KernelText *k, cons
 static Status build_missing(Builder *b, const char *prelude, const KernelText *k, Item *item, int n,
                             BuildStats *stats, volatile int *cancel, RtError *e)
 {
-    int nu = n < b->jobs ? n : b->jobs;
+    int nu = (n + MAX_UNIT - 1) / MAX_UNIT;
+    nu = nu > b->jobs ? nu : n < b->jobs ? n : b->jobs;
     char work[CACHE_PATH], why[256];
     Status st = E_OK;
     Unit *u = block_alloc((size_t)nu * sizeof *u);
@@ -592,7 +596,7 @@ static Status build_missing(Builder *b, const char *prelude, const KernelText *k
         }
         st = units_compile(b, work, prelude, k, u, p, nu, item, b->jobs, cancel, &full, e);
         if (!st)
-            st = units_take(b, work, k, u, nu, item, !apart, e);
+            st = units_take(b, work, k, u, nu, item, !apart, &full, e);
         work_remove(work);
         if (!full)
             break;

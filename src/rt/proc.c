@@ -1,7 +1,7 @@
 /* Compiler processes: a small supervisor over posix_spawn and poll.
  *
  * Each process leads a group of its own, so that a compiler driver dies together with the cc1, as and ld it
- * started. Standard output and error go to one pipe; its end tells that the whole group is gone. The first
+ * started. Standard output and error go to one pipe; after a kill its end tells that the whole group is gone. The first
  * failure stops the others: their work would be thrown away. A host program may ignore SIGCHLD or collect
  * our children itself; waitpid then says ECHILD, and the caller judges by the file produced. */
 #include "rt/rt.h"
@@ -198,8 +198,12 @@ Status proc_run(Proc *p, int n, int jobs, double limit, const char *tmp, volatil
         for (int i = 0; i < next; i++) {
             if (p[i].fd >= 0)
                 proc_drain(&p[i]);
-            if (p[i].pid && p[i].fd < 0 && proc_ended(&p[i], WNOHANG)) {
+            if (p[i].pid && proc_ended(&p[i], WNOHANG)) {
                 running--;
+                proc_drain(&p[i]);
+                if (p[i].fd >= 0) /* something it left behind holds the pipe (a compiler cache's server) */
+                    close(p[i].fd);
+                p[i].fd = -1;
                 if (p[i].status) {
                     st = rt_fail(e, E_COMPILE, "%s failed with status %d", p[i].argv[0], p[i].status);
                     goto done;
