@@ -546,7 +546,7 @@ static Status units_compile(Builder *b, const char *work, const char *prelude, c
     return st;
 }
 
-/* Loads what was compiled, then puts it into the cache. *barred: the folder is on a file system without execution. */
+/* Loads what was compiled, then puts it into the cache. *barred: the file system does not allow code to run. */
 static Status units_take(Builder *b, const char *work, const KernelText *k, const Unit *u, int nu,
                          const Item *item, bool keep, bool *barred, RtError *e)
 {

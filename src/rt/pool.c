@@ -29,7 +29,7 @@
 #define DOOR_INSIDE  0x3FFFu
 #define DOOR_NUMBER  16 /* shift */
 #define MAX_THREADS  1024
-#define CHUNKS_EACH  8 /* parts for each thread: cheap, yet they level out a thread that loses its processor */
+#define CHUNKS_EACH  8 /* parts for each thread: cheap, yet levelling out a thread that loses its processor */
 #define SPIN_LIST    200e-6 /* seconds that an idle worker watches the door while a list runs ... */
 #define SPIN_IDLE    50e-6 /* ... and when none runs: the next list of a small model often follows at once */
 #define LINE         64

@@ -1,9 +1,9 @@
 /* Compiler processes: a small supervisor over posix_spawn and poll.
  *
  * Each process leads a group of its own, so that a compiler driver dies together with the cc1, as and ld it
- * started. Standard output and error go to one pipe; after a kill its end tells that the whole group is gone. The first
- * failure stops the others: their work would be thrown away. A host program may ignore SIGCHLD or collect
- * our children itself; waitpid then says ECHILD, and the caller judges by the file produced. */
+ * started. Standard output and error go to one pipe; after a kill its end tells that the whole group is gone.
+ * The first failure stops the others: their work would be thrown away. A host program may ignore SIGCHLD or
+ * collect our children itself; waitpid then says ECHILD, and the caller judges by the file produced. */
 #include "rt/rt.h"
 #include <errno.h>
 #include <fcntl.h>
