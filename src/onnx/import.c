@@ -732,9 +732,20 @@ static void call_function(Import *im, OpCall *o, const OnnxFunction *f)
     scope_close(im);
 }
 
-void op_inline(OpCall *o, const OnnxGraph *body, Node **out)
+/* Traces a body in place, its formal inputs bound to nodes. */
+static void inline_body(OpCall *o, const OnnxGraph *body, int nin, Node *const *in, Node **out)
 {
     Import *im = o->im;
+    Scope *up = im->scope, *s = scope_open(im, up, body, up->function, up->opset, up->nopset);
+    s->prefix = up->prefix;
+    for (int i = 0; i < nin; i++) slot_set(im, mapstr_get(s->names, body->in[i].name), in[i]);
+    trace_nodes(im);
+    for (int j = 0; j < body->nout; j++) out[j] = slot_get(im, scope_find(s, body->out[j].name));
+    scope_close(im);
+}
+
+void op_inline(OpCall *o, const OnnxGraph *body, Node **out)
+{
     for (int i = 0; i < body->nin; i++) {
         bool init = false;
         for (int k = 0; k < body->ninit && !init; k++) init = strcmp(body->init[k].name, body->in[i].name) == 0;
@@ -742,11 +753,14 @@ void op_inline(OpCall *o, const OnnxGraph *body, Node **out)
     }
     if (body->nout != o->nout) fail(o->cx, E_FORMAT, "the branch '%s' has %d outputs, wanted %d", body->name, body->nout, o->nout);
     for (int i = 0; i < o->nin; i++) o->in[i] = NULL;
-    Scope *up = im->scope, *s = scope_open(im, up, body, up->function, up->opset, up->nopset);
-    s->prefix = up->prefix;
-    trace_nodes(im);
-    for (int j = 0; j < body->nout; j++) out[j] = slot_get(im, scope_find(s, body->out[j].name));
-    scope_close(im);
+    inline_body(o, body, 0, NULL, out);
+}
+
+void op_inline_on(OpCall *o, const OnnxGraph *body, int nin, Node *const *in, int nout, Node **out)
+{
+    if (body->nin != nin || body->nout != nout)
+        fail(o->cx, E_FORMAT, "the graph '%s' has %d inputs and %d outputs, wanted %d and %d", body->name, body->nin, body->nout, nin, nout);
+    inline_body(o, body, nin, in, out);
 }
 
 const OnnxOpset *op_opsets(const OpCall *o, int *n)

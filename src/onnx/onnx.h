@@ -230,6 +230,8 @@ Node **op_host_call(OpCall *o, const CallDef *def, int nin, Node *const *in, int
 Node *op_apply(OpCall *o, const char *op, int64_t version, int nin, Node *const *in, const char *attrs);
 /* Import of a subgraph of this node in place (If branches): outputs into out. */
 void op_inline(OpCall *o, const OnnxGraph *body, Node **out);
+/* The same for a subgraph with formal inputs. Nodes held elsewhere than in o->in and o->out do not survive a cut inside it. */
+void op_inline_on(OpCall *o, const OnnxGraph *body, int nin, Node *const *in, int nout, Node **out);
 /* The call of a body (Loop, Scan): fills model, body, node, opset and the captures of b, and appends the captured values to the operands. */
 Node **op_body_call(OpCall *o, const CallDef *def, const OnnxGraph *body, BodyCall *b, int nin, Node *const *in, int nout, const DType *dt);
 const TraceHost *op_host(const OpCall *o);
@@ -297,6 +299,7 @@ void sdpa_lengths(OpCall *o, Sdpa *s, Node *lengths);                    /* only
 void sdpa_mask(OpCall *o, Sdpa *s, Node *mask);                          /* truth values, or numbers to add */
 Node *heads_split(OpCall *o, Node *x, int64_t heads);                    /* [B,S,H*D] -> [B,H,S,D] */
 Node *heads_merge(OpCall *o, Node *x);                                   /* and back */
+Node *heads_repeat(OpCall *o, Node *x, Dim *heads);                      /* [B,Hkv,T,D] -> [B,H,T,D]: each head for several neighbours */
 Node *rotary(OpCall *o, Node *x, Node *c, Node *s, Dim *count, bool interleaved);    /* the first `count` places of the last axis */
 
 /* ---- op_random.c ---------------------------------------------------------------------------------------------------------------------------- */
@@ -313,9 +316,11 @@ const OpRow *op_find(const char *domain, const char *op, int64_t opset);
 #define FUNC(op, since, lo, hi, fn) void fn(OpCall *o);
 #define MSFT_EXPR(op, since, inputs, attrs, formula)
 #define MSFT_FUNC(op, since, lo, hi, fn) void fn(OpCall *o);
+#define PREVIEW_FUNC(op, since, lo, hi, fn) void fn(OpCall *o);
 #include "onnx/ops.def"
 #undef EXPR
 #undef FUNC
 #undef MSFT_EXPR
 #undef MSFT_FUNC
+#undef PREVIEW_FUNC
 #endif

@@ -30,7 +30,7 @@ Node *heads_merge(OpCall *o, Node *x)
 }
 
 /* Each of the heads of k serves several neighbouring heads of q. */
-static Node *heads_repeat(OpCall *o, Node *k, Dim *heads)
+Node *heads_repeat(OpCall *o, Node *k, Dim *heads)
 {
     Graph *g = o->g;
     if (dim_decide_eq(g, k->dims[1], heads, "as many heads of keys as of queries")) return k;
