@@ -71,7 +71,7 @@ static void build_kernels(Ctx *cx, Segment *s)
     KernelText *text = NEWS(s->arena, KernelText, n + 1);
     const Kernel **out = NEWS(s->arena, const Kernel *, n + 1);
     for (int i = 0; i < n; i++)
-        if (s->part[i].loops) text[m++] = (KernelText){ s->part[i].src.name, s->part[i].src.text, 0, s->part[i].loops->cost };
+        if (s->part[i].loops) text[m++] = (KernelText){ s->part[i].src.name, s->part[i].src.code, 0, s->part[i].loops->cost };
     if (!m) return;
     RtError e = { .launch = -1 };
     if (s->target->api->build(s->target->device, s->target->prelude, m, text, out, &s->times.build, cx->cancel, &e) != E_OK) segment_raise(cx, NULL, &e);

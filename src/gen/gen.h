@@ -7,6 +7,7 @@
 
 typedef struct KernelSource {
     const char *name, *text;            /* name: k_<hash of the text behind the name> */
+    const char *code;                   /* text without the comment before it: what is compiled, the same for operators of other names */
     int narg; Dim **arg;                /* numbers that the kernel gets, over the graph's symbols */
     int nbuf; int *buf;                 /* parameter k is LoopKernel.buf[buf[k]] */
     Dim *scratch;                       /* bytes, or NULL */

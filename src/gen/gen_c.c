@@ -104,10 +104,12 @@ void gen_c(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out)
     snprintf(name, sizeof name, "k_%016llx", (unsigned long long)hash_bytes(t.at, t.n, 1));
     Text all = { .arena = a };
     head_comment(&all, k);
+    size_t comment = all.n;
     text_add(&all, "void %s", name);
     text_put(&all, t.at, t.n);
     out->name = arena_str(a, name);
     out->text = all.at;
+    out->code = all.at + comment;
     out->narg = p.arg.n; out->arg = p.arg.at;
     Dim *bytes = kernel_scratch(k, k->buf.n);
     out->scratch = dim_is(bytes, 0) ? NULL : bytes;
