@@ -265,6 +265,7 @@ Node *iota_node(Graph *g, Dim *n);                                       /* i64 
 /* ---- op_quant.c: pieces of quantised operators, and how an operator uses another ------------------------------------------------------------- */
 /* Another operator's function on other operands, with this node's attributes; for functions that ask for no values (op_value, op_sizes). */
 Node *op_with(OpCall *o, void (*fn)(OpCall *), int nin, Node *const *in);
+Node *op_need(OpCall *o, int i);                                         /* input i; raises FORMAT when absent: for ones behind an optional one */
 Node *channels_last_to_first(Graph *g, Node *x);                         /* [N, ..., C] -> [N, C, ...] */
 Node *channels_first_to_last(Graph *g, Node *x);
 Node *quant_scalar(OpCall *o, Node *p);                                  /* a one-element scale or zero point as rank 0; NULL stays NULL */

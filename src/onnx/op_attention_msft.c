@@ -188,7 +188,7 @@ void op_group_query_attention(OpCall *o)
     int n;
     Dim **total = op_sizes(o, 6, &n);
     Graph *g = o->g;
-    if (!total || n != 1 || !o->in[5]) fail(o->cx, E_INVALID, "seqlens_k and a single total_sequence_length are wanted");
+    if (!total || n != 1) fail(o->cx, E_INVALID, "a single total_sequence_length is wanted");
     int64_t heads = op_int(o, "num_heads", 0), kv_heads = op_int(o, "kv_num_heads", 0), window = op_int(o, "local_window_size", -1);
     Node *q = o->in[0], *k = o->in[1], *v = o->in[2], *past_k = o->in[3], *past_v = o->in[4];
     const char *quantised[2] = { op_string(o, "k_quant_type", "NONE"), op_string(o, "v_quant_type", "NONE") };
@@ -205,7 +205,7 @@ void op_group_query_attention(OpCall *o)
                .scale = op_float(o, "scale", 0), .softcap = op_float(o, "softcap", 0) };
     Dim *rows = s.q->dims[2];
     bool first = dim_decide_eq(g, rows, total[0], "a first prompt");
-    Node *valid = g2(g, OP_add, sdpa_per_batch(o, o->in[5]), g_int(g, DT_i64, 1));
+    Node *valid = g2(g, OP_add, sdpa_per_batch(o, op_need(o, 5)), g_int(g, DT_i64, 1));
     Node *filled = first ? g_int(g, DT_i64, 0) : g2(g, OP_sub, valid, dim_node(g, rows, DT_i64));
     if (op_int(o, "do_rotary", 0)) {
         if (!o->in[7] || !o->in[8]) fail(o->cx, E_INVALID, "do_rotary without cosines and sines");
@@ -227,7 +227,7 @@ void op_group_query_attention(OpCall *o)
     o->out[1] = s.k;
     o->out[2] = s.v;
     if (o->in[10]) sdpa_mask(o, &s, o->in[10]);
-    sdpa_causal(o, &s, filled, window > 0 ? window : -1, 0);
+    sdpa_causal(o, &s, filled, window > 0 ? window - 1 : -1, 0);      /* the window counts the query's own key */
     if (o->in[11]) s.sink = g_reshape(g, o->in[11], 4, (Dim *[]){ dim_const(g, 1), s.q->dims[1], dim_const(g, 1), dim_const(g, 1) });
     else if (op_int(o, "smooth_softmax", 0) > 0) s.sink = g_scalar(g, dtype_wide(s.q->dt), 0);
     o->out[0] = heads_merge(o, sdpa(o, &s, NULL));

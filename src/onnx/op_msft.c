@@ -1,6 +1,5 @@
 /* com.microsoft's fused float operators: normalisations with a residual, Gelu and its kin, matrix products and convolutions with an activation, and
- * channels-last forms. They are written as the chain they stand for; where the chain would round a 16-bit intermediate that is also a result (the
- * residual sum), that rounding is kept, so a fused model and its unfused original agree. */
+ * channels-last forms. They are written as the chain they stand for, in float32 for 16-bit operands, and round each result once. */
 #include "onnx/onnx.h"
 #include <string.h>
 
@@ -92,20 +91,18 @@ static Node *norm_scaled(Graph *g, Node *y, Node *scale, Node *shift)
     return shift ? g2(g, OP_add, y, shift) : y;
 }
 
-/* Value plus residual plus bias, rounded to their dtype, and its norm over the last axis. */
+/* The norm over the last axis of value plus residual plus bias; the sum itself, rounded to its dtype, is a result too. */
 static void skip_norm(OpCall *o, bool centre, int beta, int bias)
 {
     Graph *g = o->g;
     DType dt = o->in[0]->dt;
-    Node *x = wide_in(o, 0), *mean, *inverse, *shift = beta ? wide_in(o, beta) : NULL;
-    if (o->in[bias]) x = g_cast(g, g_cast(g, g2(g, OP_add, x, wide_in(o, bias)), dt), x->dt);
-    x = g_cast(g, g2(g, OP_add, x, wide_in(o, 1)), dt);
-    Node *w = g_cast(g, x, dtype_wide(dt));
-    Node *y = norm_over(g, w, axis_bit(w->rank - 1), op_float(o, "epsilon", (double)1e-12f), centre, &mean, &inverse);
-    o->out[0] = g_cast(g, norm_scaled(g, y, wide_in(o, 2), shift), dt);
+    Node *x = g2(g, OP_add, wide_in(o, 0), wide_in(o, 1)), *mean, *inverse;
+    if (o->in[bias]) x = g2(g, OP_add, x, wide_in(o, bias));
+    Node *y = norm_over(g, x, axis_bit(x->rank - 1), op_float(o, "epsilon", (double)1e-12f), centre, &mean, &inverse);
+    o->out[0] = g_cast(g, norm_scaled(g, y, wide_in(o, 2), beta ? wide_in(o, beta) : NULL), dt);
     o->out[1] = mean;
     o->out[2] = inverse;
-    o->out[3] = x;
+    o->out[3] = g_cast(g, x, dt);
 }
 
 void op_skip_layer_norm(OpCall *o) { skip_norm(o, true, 3, 4); }
@@ -128,6 +125,8 @@ void op_embed_layer_norm(OpCall *o)
 {
     Graph *g = o->g;
     Node *ids = o->in[0], *at = o->in[8], *mean, *inverse;
+    for (int i = 2; i < 7; i++)
+        if (i != 4) op_need(o, i);
     DType dt = o->in[2]->dt;
     if (ids->rank != 2) fail(o->cx, E_INVALID, "input_ids has rank %d; 2 is wanted", ids->rank);
     if (!at) at = g_unsqueeze(g, iota_node(g, ids->dims[1]), 0);
@@ -305,6 +304,21 @@ void op_expand_dims(OpCall *o)
     const int64_t *axis = op_values_int(o, 1, &n);
     if (n != 1) fail(o->cx, E_INVALID, "%d axes; 1 is wanted", n);
     o->out[0] = g_unsqueeze(o->g, o->in[0], op_axis(o, axis[0], o->in[0]->rank + 1));
+}
+
+void op_msft_range(OpCall *o)
+{
+    Node *step = o->in[2] ? o->in[2] : g_cast(o->g, g_int(o->g, DT_i64, 1), o->in[0]->dt);
+    o->out[0] = op_apply(o, "Range", 11, 3, (Node *[]){ o->in[0], o->in[1], step }, "");
+}
+
+void op_msft_pad(OpCall *o)
+{
+    Graph *g = o->g;
+    const char *mode = op_string(o, "mode", "constant");
+    Node *pads = o->in[1];
+    if (pads->rank != 1) pads = g_reshape(g, pads, 1, (Dim *[]){ g_count(g, pads) });
+    o->out[0] = op_apply(o, "Pad", 13, 3, (Node *[]){ o->in[0], pads, quant_scalar(o, o->in[2]) }, arena_fmt(o->a, "mode=s:%s", mode));
 }
 
 /* 1 when no input has an infinity or a NaN. */

@@ -9,14 +9,14 @@
 /* The input triple value, scale, zero point at place i. */
 static Node *qlinear_value(OpCall *o, int i, DType dt)
 {
-    return quant_real(o, o->in[i], quant_scalar(o, o->in[i + 1]), quant_scalar(o, o->in[i + 2]), dt);
+    return quant_real(o, op_need(o, i), quant_scalar(o, op_need(o, i + 1)), quant_scalar(o, o->in[i + 2]), dt);
 }
 
 /* Stores a real value by the scale at place i and the zero point after it. */
 static Node *qlinear_store(OpCall *o, Node *real, int i, DType to)
 {
     Node *zero = quant_scalar(o, o->in[i + 1]);
-    Node *q = g2(o->g, OP_div, real, g_cast(o->g, quant_scalar(o, o->in[i]), real->dt));
+    Node *q = g2(o->g, OP_div, real, g_cast(o->g, quant_scalar(o, op_need(o, i)), real->dt));
     return quant_store(o, q, zero, zero ? zero->dt : to, true);
 }
 
@@ -38,7 +38,7 @@ void op_qlinear_where(OpCall *o)
 void op_qlinear_concat(OpCall *o)
 {
     Graph *g = o->g;
-    if ((o->nin - 2) % 3) fail(o->cx, E_INVALID, "%d inputs; a scale, a zero point and triples are wanted", o->nin);
+    if (o->nin < 5 || (o->nin - 2) % 3) fail(o->cx, E_INVALID, "%d inputs; a scale, a zero point and triples are wanted", o->nin);
     Node *zero = o->in[1], **piece = NEWS(o->a, Node *, o->nin);
     int n = (o->nin - 2) / 3, axis = op_axis(o, op_int(o, "axis", 0), o->in[2]->rank);
     for (int k = 0; k < n; k++) piece[k] = qlinear_store(o, qlinear_value(o, 2 + 3 * k, DT_f64), 0, zero ? zero->dt : o->in[2]->dt);
@@ -101,8 +101,6 @@ void op_qlinear_global_average_pool(OpCall *o)
     o->out[0] = qlinear_store(o, g_mean(o->g, qlinear_value(o, 0, DT_f64), axes, true), 3, x->dt);
 }
 
-/* Max, Reshape and the like need no scales: they are the plain operators on 8-bit integers. */
-
 /* ---- matrix products ------------------------------------------------------------------------------------------------------------------ */
 
 static Node *matrix_transposed(OpCall *o, Node *x)
@@ -114,13 +112,13 @@ static Node *matrix_transposed(OpCall *o, Node *x)
 void op_qgemm(OpCall *o)
 {
     Graph *g = o->g;
-    Node *a = o->in[0], *b = o->in[3];
+    Node *a = o->in[0], *b = op_need(o, 3);
     if (op_int(o, "transA", 0)) a = matrix_transposed(o, a);
     if (op_int(o, "transB", 0)) b = matrix_transposed(o, b);
     Node *sum = quant_matmul(o, a, quant_scalar(o, o->in[2]), b, o->in[5]), *zero = quant_scalar(o, o->in[8]);
     if (o->in[6]) sum = g2(g, OP_add, sum, o->in[6]);
     Node *sa = g2(g, OP_mul, g_cast(g, quant_scalar(o, o->in[1]), DT_f64), g_scalar(g, DT_f64, op_float(o, "alpha", 1)));
-    Node *sb = quant_along(o, o->in[4], b, 1), *sy = quant_scalar(o, o->in[7]);
+    Node *sb = quant_along(o, op_need(o, 4), b, 1), *sy = quant_scalar(o, o->in[7]);
     if (sy) o->out[0] = quant_requantised(o, sum, sa, sb, sy, zero, zero ? zero->dt : a->dt);
     else o->out[0] = g_cast(g, g2(g, OP_mul, g_cast(g, sum, DT_f64), g2(g, OP_mul, sa, g_cast(g, sb, DT_f64))), o->in[1]->dt);
 }

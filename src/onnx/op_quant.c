@@ -6,6 +6,12 @@
  * to `precision`, else to the wider dtype of value and scale, and to the output dtype. */
 #include "onnx/onnx.h"
 
+Node *op_need(OpCall *o, int i)
+{
+    if (i >= o->nin || !o->in[i]) fail(o->cx, E_FORMAT, "input %d is absent, but it is not optional", i);
+    return o->in[i];
+}
+
 Node *quant_scalar(OpCall *o, Node *p)
 {
     if (!p || p->rank == 0) return p;
