@@ -317,11 +317,11 @@ const OpRow *op_find(const char *domain, const char *op, int64_t opset);
 #define FUNC(op, since, lo, hi, fn) void fn(OpCall *o);
 #define MSFT_EXPR(op, since, inputs, attrs, formula)
 #define MSFT_FUNC(op, since, lo, hi, fn) void fn(OpCall *o);
-#define PREVIEW_FUNC(op, since, lo, hi, fn) void fn(OpCall *o);
+#define DOMAIN_FUNC(domain, op, since, lo, hi, fn) void fn(OpCall *o);
 #include "onnx/ops.def"
 #undef EXPR
 #undef FUNC
 #undef MSFT_EXPR
 #undef MSFT_FUNC
-#undef PREVIEW_FUNC
+#undef DOMAIN_FUNC
 #endif

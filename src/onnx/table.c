@@ -10,13 +10,13 @@ const OpRow op_table[] = {
 #define FUNC(op, since, lo, hi, fn)                  { #op, "", since, lo, hi, NULL, NULL, NULL, fn },
 #define MSFT_EXPR(op, since, inputs, attrs, formula) { #op, "com.microsoft", since, 0, 0, inputs, attrs, formula, NULL },
 #define MSFT_FUNC(op, since, lo, hi, fn)             { #op, "com.microsoft", since, lo, hi, NULL, NULL, NULL, fn },
-#define PREVIEW_FUNC(op, since, lo, hi, fn)          { #op, "ai.onnx.preview", since, lo, hi, NULL, NULL, NULL, fn },
+#define DOMAIN_FUNC(domain, op, since, lo, hi, fn)   { #op, domain, since, lo, hi, NULL, NULL, NULL, fn },
 #include "onnx/ops.def"
 #undef EXPR
 #undef FUNC
 #undef MSFT_EXPR
 #undef MSFT_FUNC
-#undef PREVIEW_FUNC
+#undef DOMAIN_FUNC
 };
 const int op_table_n = (int)COUNT_OF(op_table);
 
