@@ -1,0 +1,1127 @@
+/* Random graphs.
+ *
+ * A step takes values that are there, the recent ones more often, and adds one by a builder. Every value carries bounds and a bound of the
+ * rounding error, so that a comparison may be as sharp as arithmetic allows: what is exact (integers, copies, IEEE operations on exact
+ * operands, sums of small whole numbers) must agree in every bit, and only exact values go through steps (rounding, comparison, argmax),
+ * where the smallest difference would become a large one. Values that grow too large are clamped before use; values that are too uncertain
+ * are used no more. */
+#include "fuzz_graph.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+uint64_t rng_word(Rng *r)
+{
+    uint64_t z = (r->s += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+int rng_below(Rng *r, int n) { return (int)(rng_word(r) % (uint64_t)n); }
+
+typedef struct Gen {
+    Case *c; Graph *g; Ctx *cx; Rng r;
+    VEC(Val) val;
+    Dim *size[5]; int nsize;            /* sizes that axes are drawn from */
+    bool special;                       /* NaN and the like among the inputs */
+    int64_t most;                       /* elements of a value */
+} Gen;
+
+/* ---- sizes --------------------------------------------------------------------------------------------------------- */
+static int below(Gen *s, int n) { return rng_below(&s->r, n); }
+static bool chance(Gen *s, int percent) { return below(s, 100) < percent; }
+static int64_t hint(Gen *s, Dim *d) { return dim_hint(s->g, d); }
+static Dim *num(Gen *s, int64_t v) { return dim_const(s->g, v); }
+/* the most that a size may be, also in runs at other sizes */
+static double most_of(Gen *s, Dim *d) { double h = (double)hint(s, d); return dim_is_const(d) ? h : (h > 20 ? h : 20) * 2; }
+
+static int64_t elements(Gen *s, int rank, Dim *const *dims)
+{
+    int64_t n = 1;
+    for (int k = 0; k < rank; k++) n *= hint(s, dims[k]);
+    return n;
+}
+
+static Dim *any_size(Gen *s) { return chance(s, 12) ? num(s, 1) : s->size[below(s, s->nsize)]; }
+
+static int any_shape(Gen *s, Dim **dims)
+{
+    int rank = below(s, 10) ? 1 + below(s, 4) : 0;
+    do for (int k = 0; k < rank; k++) dims[k] = any_size(s);
+    while (elements(s, rank, dims) > s->most && (rank > 1 ? rank-- : 1));
+    return rank;
+}
+
+static bool has_zero(const Node *n)
+{
+    for (int k = 0; k < n->rank; k++) if (dim_is(n->dims[k], 0)) return true;
+    return false;
+}
+
+/* ---- values -------------------------------------------------------------------------------------------------------- */
+static double unit(DType t) { return t == DT_f64 ? 1.2e-16 : t == DT_f16 ? 4.9e-4 : t == DT_bf16 ? 3.91e-3 : 6e-8; }
+static double mag(const Val *v) { return fmax(fabs(v->lo), fabs(v->hi)); }
+static bool is_float(const Val *v) { return dtype_is_float(v->n->dt); }
+
+static Val of_range(Node *n, double lo, double hi) { return (Val){ .n = n, .lo = lo, .hi = hi, .exact = true }; }
+
+/* An integer or truth value: exact. */
+static Val of_int(Node *n)
+{
+    double lo = n->dt == DT_bool ? 0 : (double)scalar_min(n->dt).i, hi = n->dt == DT_u64 ? 1.9e19 : n->dt == DT_bool ? 1 : (double)scalar_max(n->dt).i;
+    return of_range(n, lo, hi);
+}
+
+static void keep(Gen *s, Val v)
+{
+    if (elements(s, v.n->rank, v.n->dims) > 2 * s->most) return;
+    if (has_zero(v.n)) v.special = v.special && is_float(&v);
+    vec_push(s->c->arena, &s->val, v);
+}
+
+/* Not too uncertain to go on with. */
+static bool usable(const Val *v) { return !is_float(v) || v->err <= (v->n->dt == DT_f16 || v->n->dt == DT_bf16 ? 0.2 : 1e-2) * fmax(1, mag(v)); }
+
+typedef bool (*Want)(const Val *v);
+static bool want_any(const Val *v) { (void)v; return true; }
+static bool want_float(const Val *v) { return is_float(v); }
+static bool want_int(const Val *v) { return dtype_is_int(v->n->dt); }
+static bool want_bool(const Val *v) { return v->n->dt == DT_bool; }
+static bool want_exact(const Val *v) { return v->exact; }
+static bool want_exact_float(const Val *v) { return v->exact && is_float(v); }
+static bool want_exact_number(const Val *v) { return v->exact && v->n->dt != DT_bool; }
+static bool want_number(const Val *v) { return v->n->dt != DT_bool; }
+static bool want_wide(const Val *v) { return dtype_is_int(v->n->dt) || v->n->dt == DT_f32 || v->n->dt == DT_f64; }
+
+/* A value, the recent ones more often; n NULL when there is none. */
+static Val pick(Gen *s, Want want)
+{
+    for (int tries = 0; tries < 60; tries++) {
+        int back = below(s, 3) ? below(s, 5) : below(s, s->val.n), i = s->val.n - 1 - back;
+        if (i < 0) continue;
+        Val v = s->val.at[i];
+        if (want(&v) && usable(&v)) return v;
+    }
+    return (Val){ 0 };
+}
+
+static Node *scalar_like(Gen *s, const Node *x, double v) { return g_scalar(s->g, x->dt, v); }
+
+static Val clamp(Gen *s, Val v, double lo, double hi)
+{
+    if (v.lo < lo) { v.n = g2(s->g, OP_max, v.n, scalar_like(s, v.n, lo)); v.lo = lo; }
+    if (v.hi > hi) { v.n = g2(s->g, OP_min, v.n, scalar_like(s, v.n, hi)); v.hi = hi; }
+    v.lo = fmin(v.lo, hi); v.hi = fmax(v.hi, lo);
+    v.whole = v.whole && lo == rint(lo) && hi == rint(hi);
+    return v;
+}
+
+static Val tame(Gen *s, Val v, double most) { return mag(&v) > most ? clamp(s, v, -8, 8) : v; }
+
+/* An inexact result: bounds, error so far, plus `ulps` roundings. */
+static Val approx(Val v, double err, double ulps)
+{
+    v.exact = v.whole = false;
+    v.err = err + (ulps + 1) * unit(v.n->dt) * (mag(&v) + err) + 1e-37;
+    if (dtype_size(v.n->dt) == 2) v.err += 3e-7 * mag(&v) + 1e-7;    /* f16 has denormals up here */
+    return v;
+}
+
+/* Result of an operation that IEEE rounds once: exact when its operands are. */
+static Val rounded_once(Val v, double err, const Val *a, const Val *b)
+{
+    if (a->exact && (!b || b->exact)) { v.exact = true; v.err = 0; return v; }
+    return approx(v, err, 2);
+}
+
+static bool fits(const Node *a, const Node *b)      /* NumPy broadcasting by equal sizes, without a guard */
+{
+    for (int k = 1; k <= a->rank && k <= b->rank; k++) {
+        Dim *x = a->dims[a->rank - k], *y = b->dims[b->rank - k];
+        if (x != y && !dim_is(x, 1) && !dim_is(y, 1)) return false;
+    }
+    return true;
+}
+
+static int64_t broadcast_elements(Gen *s, const Node *a, const Node *b)
+{
+    int64_t n = 1;
+    for (int k = 1; k <= a->rank || k <= b->rank; k++) {
+        int64_t x = k <= a->rank ? hint(s, a->dims[a->rank - k]) : 1, y = k <= b->rank ? hint(s, b->dims[b->rank - k]) : 1;
+        n *= x == 1 ? y : x;
+    }
+    return n;
+}
+
+static Val cast_val(Gen *s, Val v, DType to);
+
+/* A partner for a: broadcasts with it and has its dtype, by a cast if need be; else a number. */
+static Val partner(Gen *s, Val a, Want want)
+{
+    for (int tries = 0; tries < 12; tries++) {
+        Val b = pick(s, want);
+        if (!b.n || !fits(a.n, b.n) || broadcast_elements(s, a.n, b.n) > s->most) continue;
+        if (b.n->dt == a.n->dt) return b;
+        if (tries > 6 && (b.exact || dtype_is_float(a.n->dt))) { b = cast_val(s, b, a.n->dt); if (want(&b)) return b; }
+    }
+    double v = below(s, 7) - 3;
+    if (dtype_is_float(a.n->dt) && chance(s, 50)) v += 0.25;
+    if (dtype_info[a.n->dt].class == 'U') v = fabs(v);
+    if (a.n->dt == DT_bool) v = v > 0;
+    Val b = of_range(scalar_like(s, a.n, v), v, v);
+    b.whole = v == rint(v);
+    return b;
+}
+
+static Val join_bounds(Val a, const Val *b)
+{
+    a.lo = fmin(a.lo, b->lo); a.hi = fmax(a.hi, b->hi); a.err = fmax(a.err, b->err);
+    a.exact = a.exact && b->exact; a.whole = a.whole && b->whole;
+    a.special |= b->special; a.tiny |= b->tiny;
+    return a;
+}
+
+/* ---- elementwise --------------------------------------------------------------------------------------------------- */
+static Val cast_val(Gen *s, Val v, DType to)
+{
+    DType from = v.n->dt;
+    if (dtype_is_float(from) && to == DT_f16) v = tame(s, v, 3e4);
+    Val r = v;
+    r.n = g_cast(s->g, v.n, to);
+    if (!dtype_is_float(to)) return of_int(r.n);
+    if (!dtype_is_float(from)) {
+        r.exact = true; r.err = 0; r.special = r.tiny = false;
+        r.special = to == DT_f16 && mag(&r) > 6e4;
+        r.whole = mag(&r) <= 0.4 / unit(to);
+        r.lo -= fabs(r.lo) * 0.01; r.hi += fabs(r.hi) * 0.01;
+        return r;
+    }
+    r.lo -= fabs(r.lo) * unit(to); r.hi += fabs(r.hi) * unit(to);
+    return v.exact ? r : approx(r, v.err, 1);
+}
+
+static void step_unary(Gen *s)
+{
+    static const Op ops[] = { OP_neg, OP_abs, OP_sqrt, OP_exp, OP_log, OP_log1p, OP_expm1, OP_sin, OP_cos, OP_tan, OP_asin, OP_acos, OP_atan, OP_sinh,
+        OP_cosh, OP_tanh, OP_asinh, OP_acosh, OP_atanh, OP_erf, OP_neg, OP_abs, OP_exp, OP_sqrt, OP_tanh };
+    Val v = pick(s, want_float);
+    if (!v.n) return;
+    v = tame(s, v, 1e3);
+    Op op = ops[below(s, COUNT_OF(ops))];
+    double e = v.err, m;
+    switch (op) {
+    case OP_neg: { double lo = v.lo; v.lo = -v.hi; v.hi = -lo; v.n = g1(s->g, op, v.n); keep(s, v); return; }
+    case OP_abs: m = mag(&v); v.lo = v.lo > 0 ? v.lo : v.hi < 0 ? -v.hi : 0; v.hi = m; v.n = g1(s->g, op, v.n); keep(s, v); return;
+    case OP_sqrt: {
+        if (!v.exact || v.lo < 0) v = clamp(s, v, 0.25, INFINITY);
+        Val a = v;
+        v.n = g1(s->g, op, a.n); v.lo = sqrt(fmax(a.lo, 0)); v.hi = sqrt(a.hi); v.whole = false;
+        keep(s, rounded_once(v, e, &a, NULL));
+        return;
+    }
+    case OP_exp: case OP_expm1: case OP_sinh: case OP_cosh:
+        v = clamp(s, v, -8, 8);
+        m = exp(mag(&v));
+        v.lo = op == OP_exp || op == OP_cosh ? 0 : -m; v.hi = m;
+        e *= m; break;
+    case OP_log: v = clamp(s, v, 0.25, INFINITY); v.lo = -2; v.hi = 12; e *= 4; break;
+    case OP_log1p: v = clamp(s, v, -0.5, INFINITY); v.lo = -1; v.hi = 12; e *= 2; break;
+    case OP_sin: case OP_cos: v.lo = -1; v.hi = 1; break;
+    case OP_tan: v = clamp(s, v, -1, 1); v.lo = -1.6; v.hi = 1.6; e *= 4; break;
+    case OP_asin: case OP_acos: v = clamp(s, v, -0.875, 0.875); v.lo = -1.6; v.hi = 3.2; e *= 3; break;
+    case OP_atan: v.lo = -1.6; v.hi = 1.6; break;
+    case OP_tanh: case OP_erf: v.lo = -1; v.hi = 1; e *= 1.2; break;
+    case OP_asinh: v.lo = -12; v.hi = 12; break;
+    case OP_acosh: v = clamp(s, v, 1.5, INFINITY); v.lo = 0; v.hi = 12; break;
+    case OP_atanh: v = clamp(s, v, -0.875, 0.875); v.lo = -2; v.hi = 2; e *= 6; break;
+    default: return;
+    }
+    v.n = g1(s->g, op, v.n);
+    keep(s, approx(v, e, 12));
+}
+
+static void step_round(Gen *s)
+{
+    static const Op ops[] = { OP_floor, OP_ceil, OP_trunc, OP_round };
+    Val v = pick(s, want_exact_float);
+    if (!v.n) return;
+    v.n = g1(s->g, ops[below(s, 4)], v.n);
+    v.lo = floor(v.lo); v.hi = ceil(v.hi);
+    v.whole = !v.special;
+    keep(s, v);
+}
+
+static Val binary(Gen *s, Op op, Val a, Val b)
+{
+    double most = a.n->dt == DT_f16 ? 3e4 : 1e6;
+    Val v = a;
+    v.special |= b.special; v.tiny |= b.tiny;
+    v.whole = false;
+    switch (op) {
+    case OP_add: case OP_sub:
+        if (mag(&a) + mag(&b) > most) { a = tame(s, a, 100); b = tame(s, b, 100); }
+        v.lo = op == OP_add ? a.lo + b.lo : a.lo - b.hi; v.hi = op == OP_add ? a.hi + b.hi : a.hi - b.lo;
+        v.n = g2(s->g, op, a.n, b.n);
+        v.whole = a.whole && b.whole && mag(&v) < 0.4 / unit(v.n->dt);
+        return rounded_once(v, a.err + b.err, &a, &b);
+    case OP_mul: {
+        if (mag(&a) * mag(&b) > most) { a = tame(s, a, 100); b = tame(s, b, 100); }
+        double p[4] = { a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi };
+        v.lo = fmin(fmin(p[0], p[1]), fmin(p[2], p[3])); v.hi = fmax(fmax(p[0], p[1]), fmax(p[2], p[3]));
+        v.n = g2(s->g, op, a.n, b.n);
+        v.whole = a.whole && b.whole && mag(&v) < 0.4 / unit(v.n->dt);
+        v.tiny = !v.whole;
+        return rounded_once(v, a.err * mag(&b) + b.err * mag(&a) + a.err * b.err, &a, &b);
+    }
+    case OP_div: {
+        a = tame(s, a, 1e3);
+        if (!(b.exact && b.special && !b.tiny && chance(s, 50)) && b.lo < 0.25 && b.hi > -0.25) {
+            b.n = g1(s->g, OP_abs, b.n); b.hi = mag(&b); b.lo = 0;
+            b = clamp(s, b, 0.25, INFINITY);
+        }
+        bool zero = b.lo < 0.25 && b.hi > -0.25;
+        double least = zero ? 1e-3 : fmin(fabs(b.lo), fabs(b.hi));
+        v.lo = -mag(&a) / least; v.hi = mag(&a) / least;
+        v.special |= zero; v.tiny = true;
+        v.n = g2(s->g, op, a.n, b.n);
+        return rounded_once(v, a.err / least + mag(&a) * b.err / least / least, &a, &b);
+    }
+    default: return (Val){ 0 };
+    }
+}
+
+static void step_binary(Gen *s)
+{
+    static const Op ops[] = { OP_add, OP_sub, OP_mul, OP_div, OP_max, OP_min, OP_add, OP_mul, OP_sub };
+    Val a = pick(s, want_float);
+    if (!a.n) return;
+    Val b = partner(s, a, want_any);
+    if (!is_float(&b)) return;
+    if (chance(s, 30)) { Val t = a; a = b; b = t; }
+    Op op = ops[below(s, COUNT_OF(ops))];
+    if (op == OP_max || op == OP_min) {
+        Val v = join_bounds(a, &b);
+        v.n = g2(s->g, op, a.n, b.n);
+        keep(s, v);
+    } else keep(s, binary(s, op, a, b));
+}
+
+static void step_pow(Gen *s)
+{
+    Val a = pick(s, want_float);
+    if (!a.n) return;
+    Val b = partner(s, a, want_any);
+    if (!is_float(&b)) return;
+    a = clamp(s, a, 0.25, 4); b = clamp(s, b, -3, 3);
+    Val v = a;
+    v.n = g2(s->g, OP_pow, a.n, b.n); v.lo = 0; v.hi = 64; v.special |= b.special;
+    keep(s, approx(v, 64 * (12 * a.err + 1.4 * b.err), 24));
+}
+
+static void step_remainder(Gen *s)
+{
+    Val a = pick(s, want_exact_float);
+    if (!a.n) return;
+    Val b = partner(s, a, want_exact);
+    if (!is_float(&b) || !b.exact) return;
+    a = tame(s, a, 1e3); b = tame(s, b, 1e3);
+    Val v = a;
+    v.n = g2(s->g, chance(s, 50) ? OP_mod : OP_fmod, a.n, b.n);
+    v.lo = -mag(&b); v.hi = mag(&b); v.special = true; v.tiny = true;
+    keep(s, approx(v, 0, 2));
+}
+
+static void step_integer(Gen *s)
+{
+    static const Op ops[] = { OP_add, OP_sub, OP_mul, OP_div, OP_mod, OP_fmod, OP_pow, OP_max, OP_min, OP_and, OP_or, OP_xor, OP_shl, OP_shr, OP_neg, OP_abs, OP_not };
+    Val a = pick(s, want_int);
+    if (!a.n) return;
+    Op op = ops[below(s, COUNT_OF(ops))];
+    if (prim_info[op].arity == 1) { keep(s, of_int(g1(s->g, op, a.n))); return; }
+    Val b = partner(s, a, want_exact);
+    if (b.n->dt != a.n->dt) return;
+    if ((op == OP_shl || op == OP_shr) && chance(s, 60)) b = of_int(g2(s->g, OP_and, b.n, g_int(s->g, b.n->dt, 7)));
+    keep(s, of_int(chance(s, 30) ? g2(s->g, op, b.n, a.n) : g2(s->g, op, a.n, b.n)));
+}
+
+static Node *truth(Gen *s, const Node *shape);
+
+static void step_logic(Gen *s)
+{
+    static const Op ops[] = { OP_and, OP_or, OP_xor, OP_eq };
+    Val a = pick(s, want_bool);
+    if (!a.n) return;
+    if (chance(s, 25)) { keep(s, of_int(g1(s->g, OP_not, a.n))); return; }
+    Val b = partner(s, a, want_bool);
+    keep(s, of_int(g2(s->g, ops[below(s, 4)], a.n, b.n)));
+}
+
+static void step_compare(Gen *s)
+{
+    static const Op ops[] = { OP_lt, OP_le, OP_eq };
+    Val a = pick(s, want_exact_number);
+    if (!a.n) return;
+    Val b = partner(s, a, want_exact);
+    if (b.n->dt != a.n->dt || !b.exact) return;
+    keep(s, of_int(g2(s->g, ops[below(s, 3)], a.n, b.n)));
+}
+
+/* A condition that broadcasts with x: a value, or a mask made of positions. */
+static Node *truth(Gen *s, const Node *x)
+{
+    for (int tries = 0; tries < 6; tries++) {
+        Val c = pick(s, want_bool);
+        if (c.n && fits(c.n, x) && broadcast_elements(s, c.n, x) <= s->most && chance(s, 70)) return c.n;
+    }
+    if (x->rank >= 2 && chance(s, 60)) {
+        Dim *const *d = x->dims + x->rank - 2;
+        Node *i = g_iota(s->g, 2, d, 0), *j = g_iota(s->g, 2, d, 1);
+        Node *c = g2(s->g, OP_le, j, i);
+        if (chance(s, 40)) c = g2(s->g, OP_and, c, g2(s->g, OP_lt, g2(s->g, OP_sub, i, j), g_int(s->g, DT_i64, 3)));
+        return c;
+    }
+    if (x->rank) return g2(s->g, OP_lt, g_iota(s->g, 1, x->dims + x->rank - 1, 0), g_int(s->g, DT_i64, below(s, 9)));
+    return g2(s->g, OP_eq, g_int(s->g, DT_i64, 1), g_int(s->g, DT_i64, 1));
+}
+
+static void step_where(Gen *s)
+{
+    Val a = pick(s, want_any);
+    if (!a.n) return;
+    Val b = partner(s, a, want_any);
+    if (b.n->dt != a.n->dt) return;
+    if (chance(s, 15) && is_float(&a)) { b = of_range(scalar_like(s, a.n, -INFINITY), 0, 0); b.special = true; b.whole = true; }
+    const Node *big = elements(s, a.n->rank, a.n->dims) >= elements(s, b.n->rank, b.n->dims) ? a.n : b.n;
+    Node *c = truth(s, big);
+    if (!fits(c, a.n) || !fits(c, b.n) || broadcast_elements(s, c, big) > s->most) return;
+    Val v = join_bounds(a, &b);
+    v.n = chance(s, 30) ? g_where(s->g, c, b.n, a.n) : g_where(s->g, c, a.n, b.n);
+    keep(s, v);
+}
+
+static DType any_dtype(Gen *s)
+{
+    static const DType few[] = { DT_f32, DT_f32, DT_f32, DT_f32, DT_f32, DT_f16, DT_bf16, DT_f64, DT_i64, DT_i32, DT_bool };
+    static const DType rest[] = { DT_i8, DT_i16, DT_u8, DT_u16, DT_u32, DT_u64 };
+    return chance(s, 85) ? few[below(s, COUNT_OF(few))] : rest[below(s, COUNT_OF(rest))];
+}
+
+static void step_cast(Gen *s)
+{
+    Val v = pick(s, want_any);
+    if (!v.n) return;
+    DType to = any_dtype(s);
+    if (!v.exact && !dtype_is_float(to)) to = DT_f32;
+    keep(s, cast_val(s, v, to));
+}
+
+static void step_bitcast(Gen *s)
+{
+    Val v = pick(s, want_exact);
+    if (!v.n || v.special || v.n->dt == DT_bool) return;
+    static const DType one[] = { DT_i8, DT_u8 }, two[] = { DT_i16, DT_u16, DT_f16, DT_bf16 }, four[] = { DT_i32, DT_u32, DT_f32 }, eight[] = { DT_i64, DT_u64, DT_f64 };
+    DType to = dtype_size(v.n->dt) == 1 ? one[below(s, 2)] : dtype_size(v.n->dt) == 2 ? two[below(s, 4)] : dtype_size(v.n->dt) == 4 ? four[below(s, 3)] : eight[below(s, 3)];
+    Node *n = g_bitcast(s->g, v.n, to);
+    if (!dtype_is_float(to)) { keep(s, of_int(n)); return; }
+    Val r = of_range(n, -1e38, 1e38);
+    r.special = r.tiny = true;
+    keep(s, clamp(s, r, -8, 8));
+}
+
+/* ---- views --------------------------------------------------------------------------------------------------------- */
+static void keep_as(Gen *s, Val v, Node *n) { v.n = n; keep(s, v); }
+
+static void step_reshape(Gen *s)
+{
+    Val v = pick(s, want_any);
+    if (!v.n) return;
+    Node *x = v.n;
+    Dim *d[MAX_RANK]; int rank = x->rank, k;
+    for (k = 0; k < rank; k++) d[k] = x->dims[k];
+    switch (below(s, 5)) {
+    case 0: d[0] = g_count(s->g, x); rank = 1; break;
+    case 1:
+        if (rank < 2) return;
+        k = below(s, rank - 1);
+        d[k] = dim_mul(s->g, d[k], d[k + 1]);
+        for (int j = k + 1; j + 1 < rank; j++) d[j] = d[j + 1];
+        rank--;
+        break;
+    case 2: {
+        if (!rank || rank > 5) return;
+        k = below(s, rank);
+        int f = 2 + below(s, 2);
+        if (!dim_is_const(d[k]) || d[k]->c % f) return;
+        for (int j = rank; j > k; j--) d[j] = d[j - 1];
+        d[k] = num(s, d[k]->c / f); d[k + 1] = num(s, f); rank++;
+        break;
+    }
+    case 3: if (rank < 2) return; k = below(s, rank - 1); { Dim *t = d[k]; d[k] = d[k + 1]; d[k + 1] = t; } break;
+    default:                            /* a shape of another value with as many elements */
+        for (int i = s->val.n - 1; i >= 0; i--) {
+            Node *y = s->val.at[i].n;
+            if (y->rank == x->rank || g_count(s->g, y) != g_count(s->g, x)) continue;
+            keep_as(s, v, g_reshape(s->g, x, y->rank, y->dims));
+            return;
+        }
+        return;
+    }
+    keep_as(s, v, g_reshape(s->g, x, rank, d));
+}
+
+static void step_transpose(Gen *s)
+{
+    Val v = pick(s, want_any);
+    if (!v.n || v.n->rank < 2) return;
+    int perm[MAX_RANK];
+    for (int k = 0; k < v.n->rank; k++) perm[k] = k;
+    for (int k = v.n->rank - 1; k > 0; k--) { int j = below(s, k + 1), t = perm[k]; perm[k] = perm[j]; perm[j] = t; }
+    keep_as(s, v, g_transpose(s->g, v.n, perm));
+}
+
+static void step_expand(Gen *s)
+{
+    Val v = pick(s, want_any);
+    if (!v.n || v.n->rank > 4) return;
+    Dim *d[MAX_RANK]; int more = below(s, 2), rank = v.n->rank + more;
+    for (int k = 0; k < rank; k++) d[k] = k < more ? any_size(s) : dim_is(v.n->dims[k - more], 1) ? any_size(s) : v.n->dims[k - more];
+    if (elements(s, rank, d) > s->most) return;
+    keep_as(s, v, g_expand(s->g, v.n, rank, d));
+}
+
+static void step_slice(Gen *s)
+{
+    Val v = pick(s, want_any);
+    if (!v.n || !v.n->rank) return;
+    int axis = below(s, v.n->rank);
+    Dim *n = v.n->dims[axis], *start, *count;
+    int64_t h = hint(s, n), step = (int64_t[]){ 1, 2, -1, -2, 3, -3 }[below(s, 6)];
+    if (!h) return;
+    if (dim_is_const(n)) {
+        int64_t at = below(s, (int)h), room = step > 0 ? (h - 1 - at) / step + 1 : at / -step + 1;
+        start = num(s, at); count = num(s, chance(s, 5) ? 0 : room - below(s, (int)(room > 2 ? room / 2 : 1)));
+    } else if (step == 1) {
+        if (h < 2) return;
+        start = num(s, chance(s, 50)); count = dim_addc(s->g, n, -1);
+    } else {
+        start = step > 0 ? num(s, 0) : dim_addc(s->g, n, -1);
+        count = dim_ceildiv(s->g, n, num(s, step > 0 ? step : -step));
+    }
+    keep_as(s, v, g_slice(s->g, v.n, axis, start, count, step));
+}
+
+static Scalar any_fill(Gen *s, Val *v)
+{
+    static const double few[] = { 0, 0, 1, -2.5, -INFINITY };
+    double f = few[below(s, 5)];
+    if (!is_float(v)) return scalar_cast(v->n->dt, DT_f64, (Scalar){ .f = isinf(f) ? 3 : f }, false);
+    if (isinf(f)) v->special = true;
+    else { v->lo = fmin(v->lo, f); v->hi = fmax(v->hi, f); v->whole = v->whole && f == rint(f); }
+    return (Scalar){ .f = f };
+}
+
+static void step_pad(Gen *s)
+{
+    Val v = pick(s, want_any);
+    if (!v.n || !v.n->rank) return;
+    Dim *before[MAX_RANK], *after[MAX_RANK], *d[MAX_RANK];
+    for (int k = 0; k < v.n->rank; k++) {
+        int a = chance(s, 50) ? 0 : below(s, 5) - 2, b = chance(s, 50) ? 0 : below(s, 5) - 2;
+        if (hint(s, v.n->dims[k]) + a + b < 1) a = b = 0;
+        before[k] = num(s, a); after[k] = num(s, b);
+        d[k] = dim_addc(s->g, v.n->dims[k], a + b);
+    }
+    if (elements(s, v.n->rank, d) > s->most) return;
+    Scalar fill = any_fill(s, &v);
+    keep_as(s, v, g_pad(s->g, v.n, before, after, fill));
+}
+
+static void step_small_view(Gen *s)
+{
+    Val v = pick(s, want_any);
+    if (!v.n) return;
+    int k;
+    switch (below(s, 3)) {
+    case 0: if (v.n->rank) keep_as(s, v, g_flip(s->g, v.n, below(s, v.n->rank))); return;
+    case 1: if (v.n->rank < 5) keep_as(s, v, g_unsqueeze(s->g, v.n, below(s, v.n->rank + 1))); return;
+    default:
+        for (k = 0; k < v.n->rank; k++) if (dim_is(v.n->dims[k], 1)) { keep_as(s, v, g_squeeze(s->g, v.n, k)); return; }
+    }
+}
+
+/* Windows along the last axis: [..., n] to [..., m, k], with padding perhaps. */
+static Node *windows(Gen *s, Val *v, int width, int stride, int dilation, bool pad, double fill)
+{
+    Graph *g = s->g;
+    Node *x = v->n;
+    int last = x->rank - 1, side = pad ? (width - 1) * dilation / 2 : 0;
+    Dim *span = num(s, (width - 1) * dilation + 1), *dims[MAX_RANK], *idx[MAX_RANK];
+    Dim *room = dim_sub(g, dim_addc(g, x->dims[last], 2 * side), span);
+    if (hint(s, room) < 0 || !dim_decide_lt(g, num(s, -1), room, "a window fits")) return NULL;
+    for (int k = 0; k < last; k++) { dims[k] = x->dims[k]; idx[k] = dim_idx(g, k, dims[k]); }
+    dims[last] = dim_addc(g, dim_div(g, room, num(s, stride)), 1);
+    dims[last + 1] = num(s, width);
+    idx[last] = dim_add(g, dim_mulc(g, dim_idx(g, last, dims[last]), stride), dim_addc(g, dim_mulc(g, dim_idx(g, last + 1, dims[last + 1]), dilation), -side));
+    Pred p = { idx[last], x->dims[last] };
+    return g_view(g, x, x->rank + 1, dims, &(View){ .nidx = x->rank, .idx = idx, .npred = side > 0, .pred = &p, .fill = { .f = fill } });
+}
+
+static Val fold_val(Gen *s, FoldKind kind, Val v, uint32_t axes, bool keep_axes);
+
+static void step_window(Gen *s)
+{
+    Val v = pick(s, want_float);
+    if (!v.n || !v.n->rank || v.n->rank > 4 || has_zero(v.n)) return;
+    int width = 1 + below(s, 4);
+    bool pool = chance(s, 40), pad = chance(s, 50);
+    v = tame(s, v, 100);
+    Node *n = windows(s, &v, width, 1 + below(s, 2), 1 + below(s, 2), pad, pool ? -INFINITY : 0);
+    if (!n || elements(s, n->rank, n->dims) > 2 * s->most) return;
+    v.n = n;
+    if (pool) { v.special |= pad; keep(s, fold_val(s, FOLD_max, v, axis_bit(n->rank - 1), false)); return; }
+    v.lo = fmin(v.lo, 0); v.hi = fmax(v.hi, 0);
+    Tensor *t = tensor_new(s->c->arena, s->cx, n->dt, 2, (int64_t[]){ 3, width });
+    for (int j = 0; j < 3 * width; j++) scalar_store(n->dt, tensor_at(t, j), (Scalar){ .f = below(s, 5) - 2 });
+    Node *w = g_const(s->g, t);
+    /* [..., m, k] * [3, k] -> [..., m, 3, k] -> [..., m, 3] */
+    Val f = of_range(w, -2, 2), x = v;
+    f.whole = true;
+    x.n = g_unsqueeze(s->g, n, n->rank - 1);
+    keep(s, fold_val(s, FOLD_sum, binary(s, OP_mul, x, f), axis_bit(x.n->rank - 1), false));
+}
+
+/* ---- folds --------------------------------------------------------------------------------------------------------- */
+static double fold_count(Gen *s, const Node *x, uint32_t axes)
+{
+    double n = 1;
+    for (int k = 0; k < x->rank; k++) if (axes >> k & 1) n *= most_of(s, x->dims[k]);
+    return n;
+}
+
+static Val sum_bounds(Val v, DType dt, double n)
+{
+    double in = mag(&v), u = dt == DT_f64 ? 1.2e-16 : 6e-8;
+    bool exact = v.exact && v.whole && n * in < 0.4 / u;
+    v.lo = fmin(0, v.lo * n); v.hi = fmax(0, v.hi * n);
+    if (exact) { v.whole = n * in < 0.4 / unit(dt); return v; }
+    return approx(v, n * v.err + n * n * u * in, 2);
+}
+
+static Val fold_val(Gen *s, FoldKind kind, Val v, uint32_t axes, bool keep_axes)
+{
+    double n = fold_count(s, v.n, axes);
+    bool none = false;
+    for (int k = 0; k < v.n->rank; k++) none |= (axes >> k & 1) && dim_is(v.n->dims[k], 0);
+    if (!is_float(&v)) return of_int(g_fold(s->g, kind, v.n, axes, keep_axes));
+    DType dt = v.n->dt;
+    switch (kind) {
+    case FOLD_sum: {
+        double most = dt == DT_f16 ? 3e4 : 1e7;
+        if (mag(&v) * n > most) v = clamp(s, v, -8, 8);
+        if (mag(&v) * n > most) v = clamp(s, v, -1, 1);
+        Val r = sum_bounds(v, dt, n);
+        r.n = g_fold(s->g, kind, v.n, axes, keep_axes);
+        return r;
+    }
+    case FOLD_prod: {
+        if (n > 64) kind = FOLD_min;
+        else {
+            v = clamp(s, v, 0.875, 1.125);
+            Val r = v;
+            double m = pow(1.125, n);
+            r.n = g_fold(s->g, kind, v.n, axes, keep_axes); r.lo = 0; r.hi = fmax(m, 1);
+            return approx(r, n * m * (v.err + unit(dt)), n);
+        }
+    }   /* fall through */
+    default: {
+        Val r = v;
+        r.n = g_fold(s->g, kind, v.n, axes, keep_axes);
+        r.special |= none;
+        return r;
+    }
+    }
+}
+
+static uint32_t any_axes(Gen *s, const Node *x)
+{
+    if (!x->rank) return 0;
+    if (chance(s, 50)) return axis_bit(x->rank - 1);
+    return (uint32_t)below(s, 1 << x->rank);
+}
+
+static void step_fold(Gen *s)
+{
+    static const FoldKind kinds[] = { FOLD_sum, FOLD_sum, FOLD_sum, FOLD_max, FOLD_min, FOLD_prod };
+    Val v = pick(s, want_any);
+    if (!v.n) return;
+    FoldKind kind = kinds[below(s, 6)];
+    if (v.n->dt == DT_bool && (kind == FOLD_sum || kind == FOLD_prod)) kind = chance(s, 50) ? FOLD_max : FOLD_min;
+    keep(s, fold_val(s, kind, v, any_axes(s, v.n), chance(s, 50)));
+}
+
+static void step_argfold(Gen *s)
+{
+    Val v = pick(s, want_exact_number);
+    if (!v.n || !v.n->rank) return;
+    int axis = chance(s, 60) ? v.n->rank - 1 : below(s, v.n->rank);
+    if (dim_is(v.n->dims[axis], 0)) return;
+    Val r = of_int(g_argfold(s->g, chance(s, 50) ? FOLD_argmax : FOLD_argmin, v.n, axis, chance(s, 40), chance(s, 30)));
+    r.lo = 0; r.hi = most_of(s, v.n->dims[axis]);
+    keep(s, r);
+}
+
+static void step_scan(Gen *s)
+{
+    static const FoldKind kinds[] = { FOLD_sum, FOLD_sum, FOLD_max, FOLD_min, FOLD_prod };
+    Val v = pick(s, want_any);
+    if (!v.n || !v.n->rank) return;
+    FoldKind kind = kinds[below(s, 5)];
+    int axis = below(s, v.n->rank);
+    double n = most_of(s, v.n->dims[axis]);
+    if (v.n->dt == DT_bool) kind = FOLD_max;
+    bool exclusive = chance(s, 30), reverse = chance(s, 30);
+    if (!is_float(&v)) { keep(s, of_int(g_scan(s->g, kind, v.n, axis, exclusive, reverse))); return; }
+    Val r;
+    if (kind == FOLD_prod && n > 64) kind = FOLD_max;
+    if (kind == FOLD_prod) {
+        v = clamp(s, v, 0.875, 1.125);
+        r = v; r.lo = 0; r.hi = fmax(1, pow(1.125, n));
+        r = approx(r, n * r.hi * (v.err + unit(v.n->dt)), n);
+    } else if (kind == FOLD_sum) {
+        if (mag(&v) * n > 3e4) v = clamp(s, v, -8, 8);
+        r = sum_bounds(v, v.n->dt, n);
+    } else {
+        r = v;
+        r.special |= exclusive;
+    }
+    r.n = g_scan(s->g, kind, v.n, axis, exclusive, reverse);
+    keep(s, r);
+}
+
+/* ---- join, gather, scatter ----------------------------------------------------------------------------------------- */
+static void step_join(Gen *s)
+{
+    Val a = pick(s, want_any);
+    if (!a.n || !a.n->rank) return;
+    int axis = below(s, a.n->rank), n = 2 + below(s, 2);
+    Node *piece[3] = { a.n };
+    int m = 1;
+    Val v = a;
+    for (int tries = 0; tries < 20 && m < n; tries++) {
+        Val b = pick(s, want_any);
+        bool same = b.n && b.n->dt == a.n->dt && b.n->rank == a.n->rank;
+        for (int k = 0; same && k < a.n->rank; k++) same = k == axis || b.n->dims[k] == a.n->dims[k];
+        if (!same) continue;
+        v = join_bounds(v, &b);
+        piece[m++] = b.n;
+    }
+    if (m == 1) piece[m++] = a.n;
+    if (elements(s, a.n->rank, a.n->dims) * m > s->most) return;
+    v.n = g_join(s->g, m, piece, axis);
+    keep(s, v);
+}
+
+/* i64 numbers below `size`, of some shape that broadcasts to dims; made of an integer value, or of positions. */
+static Node *indices(Gen *s, Dim *size, int rank, Dim *const *dims)
+{
+    Graph *g = s->g;
+    Node *n = NULL, shape = { .rank = rank, .dims = dims };
+    for (int tries = 0; tries < 10 && !n; tries++) {
+        Val v = pick(s, want_int);
+        if (v.n && (rank < 0 || (fits(v.n, &shape) && broadcast_elements(s, v.n, &shape) == elements(s, rank, dims) && v.n->rank <= rank))) n = v.n;
+    }
+    if (!n) n = rank > 0 ? g2(g, OP_mul, g_iota(g, 1, dims + rank - 1, 0), g_int(g, DT_i64, 3)) : g_int(g, DT_i64, below(s, 50));
+    return g2(g, OP_mod, g_cast(g, n, DT_i64), g_dims(g, 0, 1, &size));
+}
+
+static void step_gather_axis(Gen *s)
+{
+    Val v = pick(s, want_any);
+    if (!v.n || !v.n->rank || v.n->rank > 3) return;
+    int axis = below(s, v.n->rank);
+    if (dim_is(v.n->dims[axis], 0)) return;
+    Node *at = indices(s, v.n->dims[axis], -1, NULL);
+    if (at->rank > 2 || elements(s, v.n->rank, v.n->dims) * elements(s, at->rank, at->dims) > s->most * hint(s, v.n->dims[axis])) return;
+    if (chance(s, 40)) at = g2(s->g, OP_sub, at, g_dims(s->g, 0, 1, &v.n->dims[axis]));
+    if (chance(s, 30)) at = g_cast(s->g, at, DT_i32);
+    keep_as(s, v, g_gather_axis(s->g, v.n, at, axis));
+}
+
+/* Each axis of the source by an index operand, or by an axis of the result. */
+static void step_gather(Gen *s)
+{
+    Graph *g = s->g;
+    Val v = pick(s, want_any);
+    Dim *dims[MAX_RANK], *idx[MAX_RANK];
+    if (!v.n || !v.n->rank || has_zero(v.n)) return;
+    int rank = 1 + below(s, 3), nindex = 0;
+    for (int k = 0; k < rank; k++) dims[k] = k < v.n->rank && chance(s, 60) ? v.n->dims[k] : any_size(s);
+    if (elements(s, rank, dims) > s->most) return;
+    Node *at[MAX_RANK];
+    for (int k = 0; k < v.n->rank; k++) {
+        if (k < rank && dims[k] == v.n->dims[k] && (chance(s, 60) || (nindex == 2))) { idx[k] = dim_idx(g, k, dims[k]); continue; }
+        if (nindex == 3) { idx[k] = num(s, 0); continue; }
+        at[nindex] = g_expand(g, indices(s, v.n->dims[k], rank, dims), rank, dims);
+        idx[k] = dim_idx(g, DIM_OPERAND + nindex++, v.n->dims[k]);
+    }
+    if (!nindex) return;
+    keep_as(s, v, g_gather(g, v.n, nindex, at, rank, dims, &(View){ .nidx = v.n->rank, .idx = idx }));
+}
+
+static void step_scatter(Gen *s)
+{
+    Graph *g = s->g;
+    Combine how = (Combine)below(s, COMBINE_COUNT);
+    Val v = pick(s, how == COMBINE_add || how == COMBINE_mul ? want_wide : want_number);
+    if (!v.n || !v.n->rank || has_zero(v.n)) return;
+    Val u = (Val){ 0 };
+    for (int tries = 0; tries < 20 && !u.n; tries++) {
+        u = pick(s, want_any);
+        if (u.n && (u.n->dt != v.n->dt || u.n->rank > 3)) u.n = NULL;
+    }
+    if (!u.n) return;
+    if (is_float(&v)) { v = tame(s, v, 100); u = tame(s, u, 100); }
+    double n = 1;
+    for (int k = 0; k < u.n->rank; k++) n *= most_of(s, u.n->dims[k]);
+    Val r = join_bounds(v, &u);
+    if (is_float(&v) && how == COMBINE_mul) {
+        if (n > 64) how = COMBINE_set;
+        else { u = clamp(s, u, 0.875, 1.125); r = v; r.special |= u.special; r.hi = mag(&v) * pow(1.125, n); r.lo = -r.hi; r = approx(r, r.hi * n * (u.err + v.err + unit(v.n->dt)), n); }
+    }
+    if (is_float(&v) && how == COMBINE_add) { r = join_bounds(v, &u); r = sum_bounds(r, v.n->dt, n + 1); }
+    Dim *idx[MAX_RANK]; Node *at[MAX_RANK]; int nindex = 0;
+    for (int k = 0; k < v.n->rank; k++) {
+        if (k < u.n->rank && u.n->dims[k] == v.n->dims[k] && chance(s, 50)) { idx[k] = dim_idx(g, k, u.n->dims[k]); continue; }
+        if (nindex == 3) { idx[k] = num(s, 0); continue; }
+        at[nindex] = g_expand(g, indices(s, v.n->dims[k], u.n->rank, u.n->dims), u.n->rank, u.n->dims);
+        idx[k] = dim_idx(g, DIM_OPERAND + nindex++, v.n->dims[k]);
+    }
+    r.n = g_scatter(g, v.n, u.n, nindex, at, &(View){ .nidx = v.n->rank, .idx = idx }, how);
+    if (!is_float(&v)) r = of_int(r.n);
+    keep(s, r);
+}
+
+/* ---- what models are made of ----------------------------------------------------------------------------------------- */
+static Val matmul_val(Gen *s, Val a, Val b)
+{
+    Dim *inner = a.n->dims[a.n->rank - 1];
+    double n = most_of(s, inner);
+    DType dt = a.n->dt;
+    a = tame(s, a, 30); b = tame(s, b, 30);
+    Val v = a;
+    v.special |= b.special;
+    v.lo = -mag(&a) * mag(&b); v.hi = -v.lo;
+    v.whole = a.whole && b.whole; v.exact = a.exact && b.exact;
+    v.err = v.exact ? 0 : a.err * mag(&b) + b.err * mag(&a) + a.err * b.err;
+    v = sum_bounds(v, dt, n);
+    v.special |= dt == DT_f16 && mag(&v) > 6e4;
+    v.tiny = !v.whole;
+    v.n = g_matmul(s->g, a.n, b.n);
+    return v;
+}
+
+static void step_matmul(Gen *s)
+{
+    Val a = pick(s, want_float);
+    if (!a.n || !a.n->rank || a.n->rank > 4) return;
+    for (int tries = 0; tries < 30; tries++) {
+        Val b = pick(s, want_any);
+        if (!b.n || !b.n->rank || b.n->rank > 4) continue;
+        Dim *inner = a.n->dims[a.n->rank - 1];
+        if (b.n->dims[b.n->rank > 1 ? b.n->rank - 2 : 0] != inner) {
+            if (b.n->rank < 2 || b.n->dims[b.n->rank - 1] != inner) continue;
+            int perm[MAX_RANK];
+            for (int k = 0; k < b.n->rank; k++) perm[k] = k;
+            perm[b.n->rank - 1]--; perm[b.n->rank - 2]++;
+            b.n = g_transpose(s->g, b.n, perm);
+        }
+        if (b.n->dt != a.n->dt) { if (!b.exact && !is_float(&b)) continue; b = tame(s, cast_val(s, b, a.n->dt), 30); }
+        Node ba = { .rank = a.n->rank > 2 ? a.n->rank - 2 : 0, .dims = a.n->dims }, bb = { .rank = b.n->rank > 2 ? b.n->rank - 2 : 0, .dims = b.n->dims };
+        if (!fits(&ba, &bb)) continue;
+        int64_t work = broadcast_elements(s, &ba, &bb) * hint(s, inner) * (a.n->rank > 1 ? hint(s, a.n->dims[a.n->rank - 2]) : 1) * (b.n->rank > 1 ? hint(s, b.n->dims[b.n->rank - 1]) : 1);
+        if (work > 20000) continue;
+        keep(s, matmul_val(s, a, b));
+        return;
+    }
+}
+
+static Val softmax_val(Gen *s, Val v, uint32_t axes, bool logarithm)
+{
+    double n = fold_count(s, v.n, axes), m = mag(&v);
+    Val r = v;
+    r.n = g_softmax(s->g, v.n, axes, logarithm);
+    r.lo = logarithm ? -2 * m - log(n + 1) - 1 : 0; r.hi = logarithm ? 0 : 1;
+    double u = v.n->dt == DT_f64 ? 1.2e-16 : 6e-8;
+    return approx(r, 4 * v.err + u * (2 * n + 32) * fmax(1, 2 * m + log(n + 1)), 4);
+}
+
+static void step_softmax(Gen *s)
+{
+    Val v = pick(s, want_float);
+    if (!v.n || !v.n->rank) return;
+    uint32_t axes = chance(s, 70) ? axis_bit(v.n->rank - 1) : axis_bit(below(s, v.n->rank));
+    for (int k = 0; k < v.n->rank; k++) if ((axes >> k & 1) && dim_is(v.n->dims[k], 0)) return;
+    keep(s, softmax_val(s, tame(s, v, 50), axes, chance(s, 25)));
+}
+
+static Val mean_val(Gen *s, Val v, uint32_t axes, bool keep_axes)
+{
+    double n = fold_count(s, v.n, axes), u = v.n->dt == DT_f64 ? 1.2e-16 : 6e-8;
+    Val r = v;
+    for (int k = 0; k < v.n->rank; k++) r.special |= (axes >> k & 1) && dim_is(v.n->dims[k], 0);
+    r.n = g_mean(s->g, v.n, axes, keep_axes);
+    return approx(r, v.err + n * u * mag(&v), 3);
+}
+
+static void step_norm(Gen *s)
+{
+    Graph *g = s->g;
+    Val x = pick(s, want_float);
+    if (!x.n || !x.n->rank) return;
+    uint32_t axes = chance(s, 70) ? axis_bit(x.n->rank - 1) : any_axes(s, x.n);
+    if (!axes) return;
+    x = tame(s, x, 50);
+    Val mean = mean_val(s, x, axes, true), d = binary(s, OP_sub, x, mean);
+    Val var = mean_val(s, binary(s, OP_mul, d, d), axes, true);
+    var.lo = 0; var.hi = fmax(var.hi, 0);
+    if (chance(s, 30)) keep(s, var);
+    if (chance(s, 30)) keep(s, mean);
+    var.n = g2(g, OP_add, var.n, scalar_like(s, var.n, 0.25)); var.lo = 0.2; var.hi += 0.3;
+    double e = var.err;
+    var.n = g1(g, OP_sqrt, var.n); var.lo = 0.4; var.hi = sqrt(var.hi) + 1;
+    var = approx(var, 1.2 * e, 4);
+    Val y = binary(s, OP_div, d, var);
+    if (chance(s, 60)) y = binary(s, OP_mul, y, of_range(scalar_like(s, y.n, 1.5), 1.5, 1.5));
+    keep(s, y);
+}
+
+static void step_attention(Gen *s)
+{
+    Val q = pick(s, want_float);
+    if (!q.n || q.n->rank < 2 || q.n->rank > 4 || has_zero(q.n)) return;
+    Val k = q, v = q, o;
+    int r = q.n->rank, perm[MAX_RANK];
+    for (int j = 0; j < 30; j++) { o = pick(s, want_float); if (o.n && o.n->rank == r && o.n->dt == q.n->dt && !memcmp(o.n->dims, q.n->dims, sizeof *o.n->dims * (size_t)r)) { if (chance(s, 50)) k = o; else v = o; } }
+    if (elements(s, r, q.n->dims) * hint(s, q.n->dims[r - 2]) > 20000) return;
+    for (int j = 0; j < r; j++) perm[j] = j;
+    perm[r - 1]--; perm[r - 2]++;
+    k.n = g_transpose(s->g, k.n, perm);
+    Val score = tame(s, matmul_val(s, tame(s, q, 8), tame(s, k, 8)), 50);
+    if (!usable(&score)) return;
+    if (chance(s, 50)) {
+        Dim *const *d = score.n->dims + r - 2;
+        Node *c = g2(s->g, OP_le, g_iota(s->g, 2, d, 1), g_iota(s->g, 2, d, 0));
+        score.n = g_where(s->g, c, score.n, scalar_like(s, score.n, -INFINITY));
+    }
+    score = softmax_val(s, score, axis_bit(r - 1), false);
+    if (!usable(&score)) return;
+    keep(s, matmul_val(s, score, v));
+}
+
+static void step_sigmoid(Gen *s)
+{
+    Val v = pick(s, want_float);
+    if (!v.n) return;
+    v = clamp(s, v, -20, 20);
+    Val x = v;
+    v.n = g_sigmoid(s->g, x.n); v.lo = 0; v.hi = 1;
+    v = approx(v, x.err, 12);
+    keep(s, chance(s, 50) ? binary(s, OP_mul, x, v) : v);
+}
+
+/* ---- leaves ---------------------------------------------------------------------------------------------------------- */
+static void fill_tensor(Rng *r, Fill fill, Tensor *t)
+{
+    static const double odd[] = { NAN, INFINITY, -INFINITY, -0.0, 0.0, 1e-40, -3e-42, 5e-7, 1e-38, 1, -1 };
+    int64_t n = tensor_count(t);
+    for (int64_t j = 0; j < n; j++) {
+        Scalar v;
+        uint64_t w = rng_word(r);
+        if (t->dt == DT_bool) v.i = w & 1;
+        else if (dtype_is_float(t->dt)) {
+            v.f = fill == FILL_whole ? (double)(int)(w % 7) - 3 : ((double)(w >> 11) * 0x1p-53 - 0.5) * 8;
+            if (fill == FILL_special && rng_below(r, 3) == 0) v.f = odd[rng_below(r, COUNT_OF(odd))];
+        } else {
+            int how = (int)(w % 10);
+            w = rng_word(r);
+            v = how < 6 ? (Scalar){ .i = (int64_t)(w % 11) - 5 } : how < 8 ? (Scalar){ .u = w } : w & 1 ? scalar_min(t->dt) : scalar_max(t->dt);
+        }
+        scalar_store(t->dt, tensor_at(t, j), scalar_round(t->dt, v, false));
+    }
+}
+
+static Val leaf_val(Node *n, Fill fill)
+{
+    if (!dtype_is_float(n->dt)) return of_int(n);
+    Val v = of_range(n, -4, 4);
+    v.whole = fill == FILL_whole;
+    v.special = v.tiny = fill == FILL_special;
+    return v;
+}
+
+static Fill any_fill_kind(Gen *s) { return s->special && chance(s, 50) ? FILL_special : chance(s, 40) ? FILL_whole : FILL_real; }
+
+static void add_input(Gen *s)
+{
+    Case *c = s->c;
+    if (c->nin == FUZZ_INPUTS) return;
+    Dim *d[MAX_RANK];
+    int rank = any_shape(s, d);
+    int64_t size[MAX_RANK], h[MAX_RANK];
+    const char *sym[MAX_RANK];
+    for (int k = 0; k < rank; k++) {
+        h[k] = hint(s, d[k]);
+        size[k] = dim_is_const(d[k]) ? h[k] : -1;
+        sym[k] = dim_is_const(d[k]) ? NULL : s->g->sym.at[d[k]->var].name;
+    }
+    Tensor *t = &c->in[c->nin];
+    Fill fill = c->fill[c->nin] = any_fill_kind(s);
+    DType dt = any_dtype(s);
+    *t = *tensor_new(c->arena, s->cx, dt, rank, h);
+    fill_tensor(&s->r, fill, t);
+    Tensor *shape = tensor_new(c->arena, s->cx, dt, rank, h);
+    shape->data = NULL;
+    Node *n = graph_input(s->g, arena_fmt(c->arena, "x%d", c->nin), dt, rank, size, sym, shape);
+    c->nin++;
+    keep(s, leaf_val(n, fill));
+}
+
+static void add_const(Gen *s)
+{
+    Dim *d[MAX_RANK];
+    int64_t h[MAX_RANK];
+    int rank = any_shape(s, d);
+    for (int k = 0; k < rank; k++) { if (!dim_is_const(d[k])) return; h[k] = hint(s, d[k]); }
+    Fill fill = any_fill_kind(s);
+    Tensor *t = tensor_new(s->c->arena, s->cx, any_dtype(s), rank, h);
+    fill_tensor(&s->r, fill, t);
+    keep(s, leaf_val(g_const(s->g, t), fill));
+}
+
+static void step_leaf(Gen *s)
+{
+    Dim *d[MAX_RANK];
+    int rank;
+    switch (below(s, 5)) {
+    case 0: add_input(s); return;
+    case 1: add_const(s); return;
+    case 2: {
+        if (!(rank = any_shape(s, d))) return;
+        int axis = below(s, rank);
+        Val v = of_range(g_iota(s->g, rank, d, axis), 0, most_of(s, d[axis]));
+        keep(s, v);
+        return;
+    }
+    case 3: {
+        rank = any_shape(s, d);
+        keep(s, of_int(g_random(s->g, g_int(s->g, DT_u64, below(s, 100)), rank, d)));
+        return;
+    }
+    default: {
+        Dim *n = any_size(s);
+        Val v = of_range(g_dims(s->g, 0, 1, &n), 0, most_of(s, n));
+        keep(s, v);
+    }
+    }
+}
+
+/* ---- graphs ------------------------------------------------------------------------------------------------------------ */
+static const struct { const char *name; void (*step)(Gen *s); int weight; } steps[] = {
+    { "unary", step_unary, 12 }, { "round", step_round, 3 }, { "binary", step_binary, 18 }, { "pow", step_pow, 2 }, { "remainder", step_remainder, 2 },
+    { "integer", step_integer, 8 }, { "logic", step_logic, 3 }, { "compare", step_compare, 4 }, { "where", step_where, 6 }, { "cast", step_cast, 6 },
+    { "bitcast", step_bitcast, 2 }, { "reshape", step_reshape, 6 }, { "transpose", step_transpose, 5 }, { "expand", step_expand, 4 }, { "slice", step_slice, 5 },
+    { "pad", step_pad, 4 }, { "small_view", step_small_view, 5 }, { "window", step_window, 4 }, { "fold", step_fold, 12 }, { "argfold", step_argfold, 3 },
+    { "scan", step_scan, 4 }, { "join", step_join, 4 }, { "gather_axis", step_gather_axis, 3 }, { "gather", step_gather, 3 }, { "scatter", step_scatter, 3 },
+    { "matmul", step_matmul, 6 }, { "softmax", step_softmax, 4 }, { "norm", step_norm, 4 }, { "attention", step_attention, 2 }, { "sigmoid", step_sigmoid, 3 },
+    { "leaf", step_leaf, 6 } };
+
+static void take_step(Gen *s)
+{
+    int total = 0, w;
+    for (size_t i = 0; i < COUNT_OF(steps); i++) total += steps[i].weight;
+    w = below(s, total);
+    size_t i = 0;
+    while (w >= steps[i].weight) w -= steps[i++].weight;
+    if (s->c->nop < (int)COUNT_OF(s->c->op)) snprintf(s->c->op[s->c->nop++], sizeof s->c->op[0], "%s", steps[i].name);
+    graph_origin(s->g, arena_fmt(s->c->arena, "%s_%d", steps[i].name, s->val.n), steps[i].name, "");
+    steps[i].step(s);
+}
+
+static void draw_sizes(Gen *s)
+{
+    static const int64_t sizes[] = { 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 20, 31, 33, 40 };
+    s->nsize = 2 + below(s, 3);
+    int symbols = chance(s, 40) ? 1 + below(s, 2) : 0;
+    for (int i = 0; i < s->nsize; i++) {
+        int64_t n = sizes[below(s, COUNT_OF(sizes))];
+        if (i < symbols) {
+            /* a symbol comes with an input that has it as an axis */
+            Tensor *t = &s->c->in[s->c->nin], *shape = tensor_new(s->c->arena, s->cx, DT_f32, 1, &n);
+            *t = *tensor_new(s->c->arena, s->cx, DT_f32, 1, &n);
+            fill_tensor(&s->r, FILL_real, t);
+            shape->data = NULL;
+            const char *name = i ? "M" : "N";
+            Node *x = graph_input(s->g, arena_fmt(s->c->arena, "x%d", s->c->nin), DT_f32, 1, (int64_t[]){ -1 }, &name, shape);
+            s->c->fill[s->c->nin++] = FILL_real;
+            keep(s, leaf_val(x, FILL_real));
+            s->size[i] = x->dims[0];
+        } else s->size[i] = num(s, n);
+    }
+    if (chance(s, 4)) s->size[s->nsize - 1] = num(s, 0);
+}
+
+static bool taken(const Case *c, const Node *n)
+{
+    for (int i = 0; i < c->nout; i++) if (c->out[i].n == n) return true;
+    return false;
+}
+
+static void choose_outputs(Gen *s)
+{
+    Case *c = s->c;
+    int n = s->val.n, want = 1 + below(s, 4);
+    bool *used = NEWS(c->arena, bool, s->g->node.n + 1);
+    for (int i = 0; i < s->g->node.n; i++) for (int k = 0; k < s->g->node.at[i]->nin; k++) used[s->g->node.at[i]->in[k]->id] = true;
+    c->out[c->nout++] = s->val.at[n - 1];
+    for (int i = n - 2; i >= 0 && c->nout < want; i--) {
+        Val v = s->val.at[i];
+        if (taken(c, v.n) || (v.n->op == OP_input && !chance(s, 20))) continue;
+        if (!used[v.n->id] || chance(s, 15)) c->out[c->nout++] = v;
+    }
+    if (chance(s, 4) && c->nout < FUZZ_OUTPUTS) c->out[c->nout] = c->out[0], c->nout++;     /* twice the same */
+    for (int i = 0; i < c->nout; i++) graph_output(s->g, arena_fmt(c->arena, "y%d", i), c->out[i].n);
+}
+
+void case_make(Ctx *cx, Arena *a, uint64_t seed, int most, Case *c)
+{
+    memset(c, 0, sizeof *c);
+    c->cx = cx; c->arena = a; c->seed = seed;
+    c->g = graph_new(cx, a);
+    Gen s = { .c = c, .g = c->g, .cx = cx, .r = { seed * 0x2545F4914F6CDD1Du + 17 } };
+    rng_word(&s.r);
+    s.special = chance(&s, 15);
+    s.most = chance(&s, 20) ? 4096 : 600;
+    draw_sizes(&s);
+    for (int i = 1 + below(&s, 3); i > 0; i--) add_input(&s);
+    int n = 3 + below(&s, chance(&s, 50) ? 12 : 38);
+    if (most > 0 && n > most) n = most;
+    for (int tries = 0; s.val.n < c->nin + n && tries < 4 * n; tries++) take_step(&s);
+    choose_outputs(&s);
+}
+
+void case_inputs(const Case *c, Arena *a, int variant, Tensor *in)
+{
+    static const int64_t sizes[] = { 1, 2, 3, 4, 5, 8, 11, 16, 19, 24, 33 };
+    Rng r = { c->seed * 31 + (uint64_t)variant * 7919 + 5 };
+    int64_t *syms = NEWS(a, int64_t, c->g->sym.n + 1);
+    for (int i = 0; i < c->g->sym.n; i++) syms[i] = sizes[rng_below(&r, COUNT_OF(sizes))];
+    for (int i = 0; i < c->nin; i++) {
+        const Node *n = c->g->input.at[i].node;
+        int64_t dims[MAX_RANK];
+        for (int k = 0; k < n->rank; k++) dims[k] = dim_eval(n->dims[k], syms, NULL);
+        in[i] = *tensor_new(a, c->cx, n->dt, n->rank, dims);
+        fill_tensor(&r, c->fill[i], &in[i]);
+    }
+}
