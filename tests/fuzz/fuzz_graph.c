@@ -1,6 +1,6 @@
 /* The random-graph test: the interpreter, the unfused program and the fused program must agree.
  *
- *   fuzz_graph [--seed N] [--count N] [--isa NAME] [--steps N] [--cache DIR] [--seconds N] [--verbose] [--no-shrink]
+ *   fuzz_graph [--seed N] [--count N] [--isa NAME] [--steps N] [--cache DIR] [--seconds N] [--verbose] [--kernels] [--no-shrink]
  *
  * Graphs are taken in batches of consecutive seeds. A batch runs in a process of its own, so that a crash ends that batch only; its kernels
  * are compiled together. When a batch fails, its seeds run again one by one, and a failing graph is made smaller: first by fewer steps of the
@@ -21,7 +21,7 @@ enum { BATCH = 16, VARIANTS = 2, LIMIT_S = 120 };
 typedef enum Verdict { SAME, DIFFERS, RAISED, CRASHED, SLOW } Verdict;
 static const char *const verdict_name[] = { "same", "differs", "raised an error", "crashed", "ran too long" };
 
-typedef struct Args { uint64_t seed; int count, steps; double seconds; const char *isa, *cache; bool verbose, shrink; } Args;
+typedef struct Args { uint64_t seed; int count, steps; double seconds; const char *isa, *cache; bool verbose, kernels, shrink; } Args;
 typedef struct Bench { Ctx *cx; Arena *arena; Target target; } Bench;
 
 static const char *isa_of(const Args *o, uint64_t seed)
@@ -189,6 +189,13 @@ static void warm_build(Warm *w)
     if (w->text.n) (void)w->b->target.api->build(w->b->target.device, w->b->target.prelude, w->text.n, w->text.at, out, &st, NULL, &e);
 }
 
+static void print_kernels_of(Ctx *cx, void *arg)
+{
+    Warm *w = arg;
+    warm_collect(cx, w);
+    for (int i = 0; i < w->text.n; i++) printf("%s\n", w->text.at[i].text);
+}
+
 /* ---- processes ----------------------------------------------------------------------------------------------------------- */
 typedef Verdict (*Work)(const Args *o, void *arg);
 
@@ -352,6 +359,7 @@ static Verdict cut_work(const Args *o, void *arg)
         for (int id = c.g->node.n - 1; id >= 0; id--) for (int k = 0; live[id] && k < c.g->node.at[id]->nin; k++) live[c.g->node.at[id]->in[k]->id] = true;
         for (int id = 0; id < c.g->node.n; id++) if (live[id]) { node_print(&t, c.g, c.g->node.at[id]); text_add(&t, "\n"); }
         printf("smaller:\n%s  -> %%%d\n", t.at, c.out[0].n->id);
+        if (o->kernels) (void)guard_call(&cx, print_kernels_of, &(Warm){ .b = &b, .c = &c });
         fflush(stdout);
         t = (Text){ .arena = c.arena };
     }
@@ -429,6 +437,7 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i], *v = i + 1 < argc ? argv[i + 1] : "";
         if (!strcmp(a, "--verbose")) o.verbose = true;
+        else if (!strcmp(a, "--kernels")) o.kernels = true;
         else if (!strcmp(a, "--no-shrink")) o.shrink = false;
         else if (i + 1 == argc) { fprintf(stderr, "fuzz_graph: %s needs a value or is not known\n", a); return 2; }
         else if (i++, !strcmp(a, "--seed")) o.seed = strtoull(v, NULL, 10);
