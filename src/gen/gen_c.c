@@ -89,7 +89,7 @@ void gen_c(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out)
     text_add(&t, "(void *const *buf, const i64 *arg, void *scratch, i64 lo, i64 hi, i64 *err)\n{\n");
     for (int i = 0; i < k->buf.n; i++) {
         const KBuf *b = &k->buf.at[i];
-        const char *ty = b->dt == DT_bool ? "u8" : b->dt == DT_f16 || b->dt == DT_bf16 ? "u16" : b->dt == DT_i4 || b->dt == DT_i2 ? "i8" : b->dt == DT_u4 || b->dt == DT_u2 ? "u8" : dtype_info[b->dt].name;
+        const char *ty = b->dt == DT_bool ? "u8" : b->dt == DT_f16 || b->dt == DT_bf16 ? "u16" : b->dt == DT_i4 || b->dt == DT_i2 ? "i8" : b->dt == DT_u4 || b->dt == DT_u2 || (dtype_is_float(b->dt) && dtype_size(b->dt) == 1) ? "u8" : dtype_info[b->dt].name;
         if (b->scratch) {
             vec_push(a, &p.arg, kernel_scratch(k, i));
             text_add(&t, "    %s *const b%d = (%s *)((u8 *)scratch + arg[%d]);\n", ty, i, ty, p.arg.n - 1);

@@ -1,6 +1,6 @@
 /* Values of a kernel as C expressions: integers, addresses, loads and stores, elementwise operations, casts, accumulators.
- * A value is held in the compute type of its dtype (f16 and bf16 in float, rounded after each operation; bool as a mask 0 or -1 of 32 bits). Where lanes
- * cannot be addressed together (an index that is not linear in the lane, a predicate by element) a loop over single lanes fills the vector. */
+ * A value is held in the compute type of its dtype (f16 and bf16 in float, rounded after each operation; floats of one byte as their codes; bool as a mask
+ * 0 or -1 of 32 bits). Where lanes cannot be addressed together (an index that is not linear in the lane, a predicate by element) a loop over single lanes fills the vector. */
 #include "gen/gen.h"
 
 #include <stdio.h>
@@ -132,6 +132,8 @@ const char *print_dim(Printer *p, Dim *d)
 
 /* ---- names and types ------------------------------------------------------------------------------------------------------------------- */
 static const char *ctype(DType t) { return dtype_info[dtype_info[t].compute].name; }
+/* Floats of one byte are moved and cast only: a value is its code. */
+static bool is_code(DType t) { return dtype_is_float(t) && dtype_size(t) == 1; }
 /* the storage type's name in prelude functions: ld_u8, st_bool ... ; f16 and bf16 are moved as u16 */
 static const char *stype(DType t)
 {
@@ -139,7 +141,7 @@ static const char *stype(DType t)
     case DT_f16: case DT_bf16: return "u16";
     case DT_i4: case DT_i2: return "i8";
     case DT_u4: case DT_u2: return "u8";
-    default: return dtype_info[t].name;
+    default: return is_code(t) ? "u8" : dtype_info[t].name;
     }
 }
 static bool lanes(const Printer *p, uint8_t vary) { return (vary & VARY_lane) && p->lane; }
@@ -169,6 +171,7 @@ static const char *literal(Printer *p, DType t, Scalar s)
     case DT_u64: text_add(&x, "%lluull", (unsigned long long)s.u); break;
     case DT_u32: text_add(&x, "%uu", (unsigned)s.u); break;
     default:
+        if (is_code(t)) { uint8_t code; scalar_store(t, &code, s); s.i = code; }
         if (t == DT_bool) text_add(&x, "%d", s.i ? -1 : 0);
         else if ((int32_t)s.i == INT32_MIN) text_add(&x, "(-0x7fffffff - 1)");
         else text_add(&x, "%d", (int)s.i);
@@ -180,6 +183,7 @@ static const char *literal(Printer *p, DType t, Scalar s)
 static const char *operand(Printer *p, const KVal *v, uint8_t vary)
 {
     const char *s = v->kind == KV_const ? literal(p, v->dt, v->imm) : name_of(p, v);
+    if (s[0] == '-') s = arena_fmt(p->arena, "(%s)", s);
     if (p->lane_of) return lanes(p, v->vary) ? arena_fmt(p->arena, "%s[l]", s) : s;
     if (lanes(p, vary) && !lanes(p, v->vary)) return arena_fmt(p->arena, "splat_%sv(%s)", ctype(v->dt), s);
     return s;
@@ -187,8 +191,7 @@ static const char *operand(Printer *p, const KVal *v, uint8_t vary)
 
 static const char *value_number(Printer *p, int id)
 {
-    const char *s = operand(p, p->vals[id], 0);
-    return s[0] == '-' ? arena_fmt(p->arena, "(%s)", s) : s;
+    return operand(p, p->vals[id], 0);
 }
 
 static const char *fold_op(FoldKind k, DType t, bool *infix)
@@ -337,7 +340,7 @@ static void print_load(Printer *p, const KVal *v)
     const KBuf *b = &p->k->buf.at[v->buf];
     DType t = b->scratch ? b->dt : v->dt;
     const char *st = stype(t), *fill = literal(p, v->dt, v->imm);
-    bool filled = v->imm.u != 0;
+    bool filled = strcmp(fill, literal(p, v->dt, (Scalar){ 0 })) || is_code(v->dt);     /* lanes that are not read are 0 */
     if (!lanes(p, v->vary)) {
         const char *c = condition(p, &v->at, v->nopnd, v->opnd, true);
         const char *e = from_storage(p, t, arena_fmt(p->arena, "ld_%s(%s)", st, pointer(p, v->buf, print_dim(p, v->at.off))), 0);
@@ -398,6 +401,7 @@ static const char *spelled(Printer *p, const KVal *v)
         if (*s != '%') { text_put(&x, s, 1); continue; }
         s++;
         if (*s == 't') text_add(&x, "%s%s", ctype(v->in[0]->dt), suffix(p, v->vary));
+        else if (*s == 'w') text_add(&x, "%d", dtype_bits(v->in[0]->dt));
         else text_add(&x, "%s", operand(p, v->in[*s - '0'], v->vary));
     }
     return x.at;
@@ -413,17 +417,24 @@ static void print_ew(Printer *p, const KVal *v)
     assign(p, v, e);
 }
 
-static const char *cast_text(Printer *p, DType to, DType from, const char *e, uint8_t vary)
+static const char *cast_text(Printer *p, DType to, DType from, bool saturate, const char *e, uint8_t vary)
 {
-    const char *s = suffix(p, vary), *ct = ctype(to), *cf = ctype(from);
+    const char *s = suffix(p, vary);
+    if (is_code(from)) {
+        e = arena_fmt(p->arena, "from_%s%s(%s)", dtype_info[from].name, s, e);
+        from = DT_f32;
+    }
+    const char *ct = is_code(to) ? "f32" : ctype(to), *cf = ctype(from);
     if (to == DT_bool) {
         if (from == DT_bool) return e;
         return arena_fmt(p->arena, "~eq_%s%s(%s, splat_%s%s(0))", cf, s, e, cf, s);
     }
     if (from == DT_bool) e = arena_fmt(p->arena, "(%s & 1)", e);
     bool ff = dtype_is_float(from), tf = dtype_is_float(to);
-    if (strcmp(ct, cf)) e = arena_fmt(p->arena, "%s_%s_%s%s(%s)", ff && !tf ? "int" : "cvt", cf, ct, s, e);
+    bool twice = dtype_size(from) >= 4 && (to == DT_bf16 || is_code(to) || (to == DT_f16 && ff));     /* rounded on the way: integers that f16 holds are not */
+    if (strcmp(ct, cf)) e = arena_fmt(p->arena, "%s_%s_%s%s(%s)", ff && !tf ? "int" : twice ? "odd" : "cvt", cf, ct, s, e);
     else if (ff && !tf) ASSERT(!"float and integer share no compute type");
+    if (is_code(to)) return arena_fmt(p->arena, "to_%s%s(%s, %d)", dtype_info[to].name, s, e, saturate);
     return narrowed(p, to, e, vary);
 }
 
@@ -435,7 +446,8 @@ static const char *bitcast_text(Printer *p, DType to, DType from, const char *e,
     else if (from == DT_f16 || from == DT_bf16) e = arena_fmt(p->arena, "to_%s%s(%s)", dtype_info[from].name, s, e);
     else if (from == DT_bool) e = arena_fmt(p->arena, "(%s & 1)", e);
     const char *bits = dtype_size(from) == 8 ? "i64" : "i32", *want = ctype(to);
-    const char *have = dtype_is_float(from) || from == DT_bool ? bits : ctype(from);
+    const char *have = (dtype_is_float(from) && !is_code(from)) || from == DT_bool ? bits : ctype(from);
+    if (is_code(to)) return arena_fmt(p->arena, "(%s & %d)", e, to == DT_f4e2m1 ? 15 : 255);
     if (to == DT_f32 || to == DT_f64) {
         if (strcmp(have, bits)) e = arena_fmt(p->arena, "cvt_%s_%s%s(%s)", have, bits, s, e);
         return arena_fmt(p->arena, "from_bits_%s%s(%s)", dtype_info[to].name, s, e);
@@ -453,7 +465,7 @@ void print_val(Printer *p, const KVal *v)
     case KV_index: print_index(p, v); return;
     case KV_load: print_load(p, v); return;
     case KV_ew: print_ew(p, v); return;
-    case KV_cast: assign(p, v, cast_text(p, v->dt, v->in[0]->dt, operand(p, v->in[0], v->vary), v->vary)); return;
+    case KV_cast: assign(p, v, cast_text(p, v->dt, v->in[0]->dt, v->saturate, operand(p, v->in[0], v->vary), v->vary)); return;
     case KV_bitcast: assign(p, v, bitcast_text(p, v->dt, v->in[0]->dt, operand(p, v->in[0], v->vary), v->vary)); return;
     case KV_random: {
         const char *to;

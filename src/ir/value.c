@@ -48,13 +48,13 @@ static inline int64_t iv_mod(int64_t a, int64_t b, DType t)
 }
 
 /* Wraps. A negative exponent gives the truncated reciprocal: 0 unless the base is 1 or -1. */
-static int64_t iv_pow(int64_t a, int64_t b)
+static int64_t iv_pow(int64_t a, int64_t b, DType t)
 {
-    if (b < 0)
+    if (b < 0 && t != DT_u64)
         return a == 1 ? 1 : a == -1 ? (b % 2 ? -1 : 1) : 0;
     int64_t r = 1;
-    for (; b; b >>= 1, a = iv_mul(a, a))
-        if (b & 1)
+    for (uint64_t n = (uint64_t)b; n; n >>= 1, a = iv_mul(a, a))
+        if (n & 1)
             r = iv_mul(r, a);
     return r;
 }

@@ -132,6 +132,7 @@ static KVal *val_ew(Lowering *l, Op op, DType dt, int n, KVal *const *in)
     return val_new(l, &p);
 }
 
+/* Floats of one byte are moved and cast, never computed with. */
 static void check_dtype(Lowering *l, DType t)
 {
     DTypeInfo i = dtype_info[t];
@@ -169,7 +170,6 @@ static int buf_of(Lowering *l, const Node *n, bool write)
             if (write) l->k->buf.at[i].write = true; else l->k->buf.at[i].read = true;
             return i;
         }
-    check_dtype(l, n->dt);
     KBuf b = { .node = n, .dt = n->dt, .read = !write, .write = write };
     vec_push(l->arena, &l->k->buf, b);
     return l->k->buf.n - 1;
@@ -544,15 +544,15 @@ static KVal *demand_new(Lowering *l, const Node *n, Dim *const *idx)
     case OP_fold:
         return l->sub->iter[n->id] && l->sub->home[n->id] == l->sub->id ? demand_row_fold(l, n) : demand_inner_fold(l, n, idx);
     case OP_cast: case OP_bitcast: {
-        check_dtype(l, n->dt); check_dtype(l, n->in[0]->dt);
         KVal c = { .kind = n->op == OP_cast ? KV_cast : KV_bitcast, .dt = n->dt, .nin = 1, .in[0] = demand(l, n->in[0], idx) };
+        c.saturate = n->op == OP_cast && n->saturate;
         return val_new(l, &c);
     }
     case OP_input: case OP_scatter: case OP_scan: case OP_join: case OP_call: case OP_part: case OP_COUNT:
         ASSERT(!"a node that lies in memory"); break;
     default: break;
     }
-    for (int i = 0; i < n->nin; i++) { check_dtype(l, n->in[i]->dt); in[i] = demand(l, n->in[i], idx); }
+    for (int i = 0; i < n->nin; i++) { if (n->op != OP_where) check_dtype(l, n->in[i]->dt); in[i] = demand(l, n->in[i], idx); }
     return val_ew(l, n->op, n->dt, n->nin, in);
 }
 
@@ -628,6 +628,7 @@ static void lower_scatter(Lowering *l)
     for (int i = 0; i < l->sub->rank; i++)
         if (!dim_is(l->sub->space[i], 1)) loop[nl++] = loop_new(l, dim_idx(l->g, SPACE_VAR + i, l->sub->space[i]), false);
     Dim **to = NEWS(l->arena, Dim *, MAX_RANK);
+    if (n->kind != COMBINE_set) check_dtype(l, n->dt);
     KVal *v = demand(l, n->in[1], s->at);
     subst_indexed(l, n, 2, s->at, n->in[1]->rank, to);
     SubStore at = { .node = s->node, .into = s->node, .at = s->at, .coord = to };
