@@ -59,6 +59,7 @@ static void print_kernels(Ctx *cx, Segment *s)
         if (p->sub->kind == SUB_call) continue;
         p->loops = kernel_lower(cx, s->arena, s->g, p->sub, s->target->lanes);
         gen_c(cx, s->arena, p->loops, &p->src);
+        log_line(cx, 4, "%s", p->src.text);
         for (int j = 0; j < i && !p->join_mate; j++)
             if (s->part[j].sub->nstore && p->sub->nstore == 1 && p->sub->nnode == 0 && s->part[j].sub->nnode == 0 && s->part[j].sub->store[0].into == p->sub->store[0].into)
                 p->join_mate = &s->part[j];

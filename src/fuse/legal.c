@@ -80,13 +80,26 @@ static Dim **index_from_operands(Planner *p, const Group *q, int rank, Dim *cons
     return idx;
 }
 
+/* Does idx reach every element of a tensor of these dims? As many points as elements: the product of the extents of the variables in it. */
+static bool covers(Planner *p, const Group *q, int rank, Dim *const *dims, Dim *const *idx)
+{
+    Dim *points = dim_const(p->g, 1), *count = dim_const(p->g, 1);
+    for (int a = 0; a < q->rank; a++) {
+        bool used = false;
+        for (int k = 0; k < rank && !dim_is(q->space[a], 1); k++) used |= dim_uses(idx[k], SPACE_VAR + a);
+        if (used) points = dim_mul(p->g, points, q->space[a]);
+    }
+    for (int k = 0; k < rank; k++) count = dim_mul(p->g, count, dims[k]);
+    return points == count;
+}
+
 static const char *find_index(Planner *p, const Group *q, const Node *n, int rank, Dim *const *dims, int nin, Node *const *in, Dim ***out)
 {
     const char *why = "the iteration spaces differ";
     for (int way = 0; way < 3; way++) {
         Dim **idx = way == 0 ? index_from_operands(p, q, rank, dims, nin, in) : way == 1 ? space_index(p, q, rank, dims, false)
                   : q->kind == SUB_rows ? space_index(p, q, rank, dims, true) : NULL;
-        if (!idx) continue;
+        if (!idx || !covers(p, q, rank, dims, idx)) continue;
         const char *no = needs_same(p, q, n, nin, in, idx);
         if (!no) { *out = idx; return NULL; }
         why = no;

@@ -578,12 +578,32 @@ static KVal *demand(Lowering *l, const Node *n, Dim *const *idx)
     return v;
 }
 
+/* All folds over the rows, in the order in which they need one another, before a loop that uses them is open. */
+static void lower_row_folds(Lowering *l)
+{
+    MapStr *seen = mapstr_new(l->arena);
+    for (int stage = 1, more = 1; more; stage++) {
+        more = 0;
+        for (int i = 0; i < l->sub->nnode; i++) {
+            const Node *f = l->sub->node[i];
+            if (f->op != OP_fold || !l->sub->iter[f->id]) continue;
+            int s = stage_of(l, f, seen);
+            more |= s > stage;
+            if (s != stage) continue;
+            Dim *idx[MAX_RANK]; int r = 0;
+            for (int k = 0; k < f->in[0]->rank; k++) if (!(f->axes >> k & 1)) idx[r++] = l->sub->iter[f->id][k];
+            demand(l, f, idx);
+        }
+    }
+}
+
 /* ---- whole kernels -------------------------------------------------------------------------------------------------------------------- */
 static void lower_points(Lowering *l)
 {
     const Subgraph *s = l->sub;
     bool open = false;
     KLoop *loop[MAX_RANK]; int nl = 0;
+    if (s->kind == SUB_rows) lower_row_folds(l);
     for (int pass = 0; pass < 2; pass++)             /* first what is one value for each row, then what needs the loop over it */
         for (int i = 0; i < s->nstore; i++) {
             bool inner = false;
