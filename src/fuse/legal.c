@@ -52,9 +52,14 @@ static const char *needs_same(Planner *p, const Group *q, const Node *n, int nin
     Dim *at[MAX_RANK];
     for (int i = 0; i < nin; i++) {
         bool padded;
+        if (n->op == OP_gather && i == 0) {          /* its index has nothing to do with n's */
+            const Node *data = in[0];
+            while (data->op == OP_view && p->home[data->id] == HOME_free) data = data->in[0];
+            if (group_of(p, p->home[data->id]) == q) return "it is read by index";
+            continue;
+        }
         const Node *s = operand_source(p, in[i], idx, at, &padded);
         if (group_of(p, p->home[s->id]) != q) continue;
-        if (n->op == OP_gather && i == 0) return "it is read by index";
         if (padded) return "it is read through padding";
         for (int k = 0; k < s->rank; k++) if (at[k] != p->coord[s->id][k]) return "it is needed at another index than it is computed at";
     }
@@ -62,11 +67,11 @@ static const char *needs_same(Planner *p, const Group *q, const Node *n, int nin
 }
 
 /* Index of a tensor of these dims read by `in` where its operands of q determine it axis by axis: the inverse of their views. */
-static Dim **index_from_operands(Planner *p, const Group *q, int rank, Dim *const *dims, int nin, Node *const *in)
+static Dim **index_from_operands(Planner *p, const Group *q, const Node *n, int rank, Dim *const *dims, int nin, Node *const *in)
 {
     Dim **idx = NEWS(p->arena, Dim *, rank + 1), *own[MAX_RANK], *at[MAX_RANK];
     for (int k = 0; k < rank; k++) own[k] = dim_idx(p->g, k, dims[k]);
-    for (int i = 0; i < nin; i++) {
+    for (int i = n->op == OP_gather ? 1 : 0; i < nin; i++) {
         bool padded;
         const Node *s = operand_source(p, in[i], own, at, &padded);
         if (group_of(p, p->home[s->id]) != q || padded) continue;
@@ -97,7 +102,7 @@ static const char *find_index(Planner *p, const Group *q, const Node *n, int ran
 {
     const char *why = "the iteration spaces differ";
     for (int way = 0; way < 3; way++) {
-        Dim **idx = way == 0 ? index_from_operands(p, q, rank, dims, nin, in) : way == 1 ? space_index(p, q, rank, dims, false)
+        Dim **idx = way == 0 ? index_from_operands(p, q, n, rank, dims, nin, in) : way == 1 ? space_index(p, q, rank, dims, false)
                   : q->kind == SUB_rows ? space_index(p, q, rank, dims, true) : NULL;
         if (!idx || !covers(p, q, rank, dims, idx)) continue;
         const char *no = needs_same(p, q, n, nin, in, idx);
@@ -109,7 +114,9 @@ static const char *find_index(Planner *p, const Group *q, const Node *n, int ran
 
 const char *allow_same_point(Planner *p, Candidate *c)
 {
-    return find_index(p, c->q, c->n, c->n->rank, c->n->dims, c->n->nin, c->n->in, &c->coord);
+    Node *self = (Node *)c->n;
+    bool view = self->op == OP_view;    /* a copy: what it reads is seen through its own index map */
+    return find_index(p, c->q, c->n, self->rank, self->dims, view ? 1 : self->nin, view ? &self : self->in, &c->coord);
 }
 
 const char *allow_rows(Planner *p, Candidate *c)

@@ -34,12 +34,16 @@ static NodeClass class_of(const Node *n)
 static void mark_live(Planner *p)
 {
     Graph *g = p->g;
-    for (int i = 0; i < g->output.n; i++) { p->live[g->output.at[i].node->id] = 1; p->output[g->output.at[i].node->id] = 1; p->uses[g->output.at[i].node->id]++; }
+    for (int i = 0; i < g->output.n; i++) { p->live[g->output.at[i].node->id] = 1; p->output[g->output.at[i].node->id] = p->dense[g->output.at[i].node->id] = 1; p->uses[g->output.at[i].node->id]++; }
     for (int id = g->node.n - 1; id >= 0; id--) {
         const Node *n = g->node.at[id];
         if (n->op == OP_part && p->live[id]) p->live[n->in[0]->id] = 1;
         if (!p->live[id]) continue;
-        for (int i = 0; i < n->nin; i++) { p->live[n->in[i]->id] = 1; p->uses[n->in[i]->id]++; }
+        for (int i = 0; i < n->nin; i++) {
+            p->live[n->in[i]->id] = 1;
+            p->uses[n->in[i]->id]++;
+            if (n->op == OP_call) p->dense[n->in[i]->id] = 1;
+        }
     }
 }
 
@@ -290,13 +294,13 @@ static const char *take_over(Planner *p, Group *q, Group *h, const Node *n, cons
 
 static void take_over_others(Planner *p, Group *q, const Node *n, int nin, Node *const *in, Dim *const *idx)
 {
-    for (int i = 0; i < nin; i++) {
+    for (int i = n->op == OP_gather ? 1 : 0; i < nin; i++) {
         Dim *at[MAX_RANK];
         bool padded;
         const Node *x = operand_source(p, in[i], idx, at, &padded);
         Group *h = group_of(p, p->home[x->id]);
         if (!h || h == q || h->kind == SUB_call || p->writers[x->id].n) continue;
-        const char *why = padded ? "it is read through padding" : n->op == OP_gather && i == 0 ? "it is read by index" : take_over(p, q, h, n, x, at);
+        const char *why = padded ? "it is read through padding" : take_over(p, q, h, n, x, at);
         if (why) refuse(p, x, n, "take_over", why);
     }
 }
@@ -335,12 +339,14 @@ static void place_map(Planner *p, Node *n)
 {
     Group *q[12]; const Node *via[12];
     int nq = candidates(p, n, q, via, 12);
+    bool view = n->op == OP_view;
     for (int i = 0; i < nq; i++) {
         Candidate c = { q[i], n, NULL, 0 };
         const char *rule, *why = may_join(p, &c, CLASS_map, &rule);
         if (why) { if (group_of(p, p->home[via[i]->id]) == q[i]) refuse(p, via[i], n, rule, why); continue; }
+        if (view) take_over_others(p, q[i], n, 1, &n, c.coord);
         group_take(p, q[i], n, c.coord);
-        take_over_others(p, q[i], n, n->nin, n->in, c.coord);
+        if (!view) take_over_others(p, q[i], n, n->nin, n->in, c.coord);
         return;
     }
     Group *own = group_new(p, SUB_map, n->rank, n->dims, 0, n);
@@ -458,16 +464,11 @@ static void place_copy(Planner *p, Node *x, Node *into, Dim *const *shift)
     vec_push(p->arena, &p->writers[into->id], q->id);
 }
 
-/* x lies in memory as a dense tensor: views and bodies get a kernel that copies them. */
+/* A free node that must lie in memory as a dense tensor: a result of the graph, an operand of a call. A view is then a copy like any elementwise node. */
 static void place_stored(Planner *p, Node *x)
 {
-    if (p->home[x->id] != HOME_free || x->op == OP_const || x->op == OP_input || (x->op == OP_dims && x->rank == 1)) return;
-    Group *q = group_new(p, SUB_map, x->rank, x->dims, 0, x);
-    Node *was = x;
-    edges_to(p, was, q);
-    p->home[x->id] = q->id;
-    p->coord[x->id] = identity_index(p, q);
-    vec_push(p->arena, &q->node, x);
+    if (x->op == OP_const || x->op == OP_input || (x->op == OP_dims && x->rank == 1)) return;
+    place_map(p, x);
 }
 
 static void place_whole(Planner *p, Node *n)
@@ -500,7 +501,6 @@ static void place_whole(Planner *p, Node *n)
         group_take(p, q, n, identity_index(p, q));
         return;
     case OP_call:
-        for (int i = 0; i < n->nin; i++) place_stored(p, n->in[i]);
         q = group_new(p, SUB_call, 0, NULL, 0, n);
         q->once = false;
         group_take(p, q, n, NULL);
@@ -517,7 +517,10 @@ static void place_whole(Planner *p, Node *n)
 static void place(Planner *p, Node *n)
 {
     switch (class_of(n)) {
-    case CLASS_free: p->home[n->id] = n->op == OP_input || (n->op == OP_const && n->rank > 0) || (n->op == OP_dims && n->rank > 0) ? HOME_memory : HOME_free; break;
+    case CLASS_free:
+        p->home[n->id] = n->op == OP_input || (n->op == OP_const && n->rank > 0) || (n->op == OP_dims && n->rank > 0) ? HOME_memory : HOME_free;
+        if (p->dense[n->id]) place_stored(p, n);
+        break;
     case CLASS_map: place_map(p, n); break;
     case CLASS_fold: place_fold(p, n); break;
     case CLASS_dot: break;
@@ -535,7 +538,7 @@ static void mark_stored(Planner *p)
         if (!p->live[id]) continue;
         int home = p->home[id];
         if (home == HOME_memory) stored[id] = 1;
-        if (p->output[id] || n->op == OP_scan || n->op == OP_part) stored[id] = 1;
+        if (p->dense[id] || n->op == OP_scan || n->op == OP_part) stored[id] = 1;
         if (home < 0 && home != HOME_memory) continue;
         Group *q = n->op == OP_join ? NULL : n->op == OP_scatter ? group_of(p, p->writers[id].at[1]) : group_of(p, home);
         Sources s = { 0 };
@@ -632,7 +635,7 @@ Plan *plan_make(Ctx *cx, Arena *a, Graph *g, bool fuse)
     p->home = NEWS(a, int, n);
     p->coord = NEWS(a, Dim **, n);
     p->iter = NEWS(a, Dim **, n);
-    p->live = NEWS(a, uint8_t, n); p->constant = NEWS(a, uint8_t, n); p->output = NEWS(a, uint8_t, n);
+    p->live = NEWS(a, uint8_t, n); p->constant = NEWS(a, uint8_t, n); p->output = NEWS(a, uint8_t, n); p->dense = NEWS(a, uint8_t, n);
     p->uses = NEWS(a, int, n);
     p->readers = arena_alloc(a, size_mul(a, sizeof *p->readers, (size_t)n));
     p->writers = arena_alloc(a, size_mul(a, sizeof *p->writers, (size_t)n));
@@ -644,7 +647,6 @@ Plan *plan_make(Ctx *cx, Arena *a, Graph *g, bool fuse)
         if ((id & 255) == 0) ctx_poll(cx);
         if (p->live[id]) place(p, g->node.at[id]);
     }
-    for (int i = 0; i < g->output.n; i++) place_stored(p, g->output.at[i].node);
     mark_stored(p);
     sort_kernels(p);
     return p->plan;

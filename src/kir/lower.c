@@ -353,7 +353,7 @@ static void stores_for(Lowering *l, const Node *n, Dim *const *idx, KVal *v)
 }
 
 /* A value of an earlier loop over the same row: from the result's own memory, or from a private row. */
-static KVal *row_again(Lowering *l, const Node *n, const KVal *v)
+static KVal *row_again(Lowering *l, const Node *n, KVal *v)
 {
     for (int i = 0; i < l->rows.n; i++)
         if (l->rows.at[i].val == v) {
@@ -361,6 +361,7 @@ static KVal *row_again(Lowering *l, const Node *n, const KVal *v)
             KVal p = { .kind = KV_load, .dt = v->dt, .buf = l->rows.at[i].buf, .at.off = l->rows.at[i].off, .node = n };
             return val_new(l, &p);
         }
+    if (l->k->vec_var) return NULL;     /* a private row holds one value for each point of the row */
     Dim *off = dim_const(l->g, 0), *stride = dim_const(l->g, 1);
     for (int i = l->sub->rank - 1; i >= 0; i--)
         if (l->sub->rows >> i & 1) {
@@ -371,7 +372,7 @@ static KVal *row_again(Lowering *l, const Node *n, const KVal *v)
     if (v->dt == DT_bool) b.dt = DT_bool;
     vec_push(l->arena, &l->k->buf, b);
     int buf = l->k->buf.n - 1;
-    block_add(l, v->block, (KStmt){ .kind = KS_store, .val = (KVal *)v, .buf = buf, .at.off = off });
+    block_add(l, v->block, (KStmt){ .kind = KS_store, .val = v, .buf = buf, .at.off = off });
     StoredRow r = { v, buf, off };
     vec_push(l->arena, &l->rows, r);
     KVal p = { .kind = KV_load, .dt = v->dt, .buf = buf, .at.off = off, .node = n };
@@ -532,7 +533,8 @@ static KVal *demand_new(Lowering *l, const Node *n, Dim *const *idx)
         return val_load(l, n, idx, 0, NULL, (Scalar){ 0 });
     case OP_iota: return val_index(l, idx[n->axis]);
     case OP_random: {
-        KVal r = { .kind = KV_random, .dt = DT_u64, .nin = 1, .in[0] = demand(l, n->in[0], NULL), .dim = linear(l->g, n->rank, n->dims, idx) };
+        Dim *none[1] = { NULL };
+        KVal r = { .kind = KV_random, .dt = DT_u64, .nin = 1, .in[0] = demand(l, n->in[0], none), .dim = linear(l->g, n->rank, n->dims, idx) };
         return val_new(l, &r);
     }
     case OP_view: return demand_view(l, n, idx);
@@ -567,11 +569,10 @@ static KVal *demand(Lowering *l, const Node *n, Dim *const *idx)
     }
     MemoEntry *e = memo_find(l, n, idx);
     if (e && block_open(l, e->val->block)) return e->val;
-    KVal *v;
+    KVal *v = NULL;
     if (e && n->op != OP_view && n->op != OP_gather && e->val->block->loop && l->row_loop && e->val->block->loop->var == l->row_loop->var && !l->guard && cost_again(e->val) > 4)
         v = row_again(l, n, e->val);
-    else
-        v = demand_new(l, n, idx);
+    if (!v) v = demand_new(l, n, idx);
     if (!v->node) v->node = n;
     memo_put(l, n, idx, v);
     stores_for(l, n, idx, v);
