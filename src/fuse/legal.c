@@ -21,7 +21,7 @@ Dim **space_index(Planner *p, const Group *q, int rank, Dim *const *dims, bool o
     }
     if (n == rank && same == rank) return idx;
     for (int i = 0; i < rank; i++) want = dim_mul(g, want, dims[i]);
-    if (want != count) return NULL;
+    if (want != count || dim_is(count, 0)) return NULL;
     int first = 0;
     while (first < rank && dim_is(dims[first], 1)) first++;
     for (int i = rank - 1; i >= 0; i--) {

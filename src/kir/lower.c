@@ -209,6 +209,15 @@ static KVal *val_load(Lowering *l, const Node *n, Dim *const *idx, int npred, co
     return val_new(l, &p);
 }
 
+/* Is a constant written into the text? Plain numbers only: kernels that differ in a scale are then one kernel that reads it. */
+static bool is_plain(const Node *n)
+{
+    Scalar s = scalar_load(n->dt, n->tensor->data);
+    if (!dtype_is_float(n->dt)) return n->dt == DT_bool || (s.i >= -16 && s.i <= 255) || s.i == scalar_min(n->dt).i || s.i == scalar_max(n->dt).i;
+    double twice = s.f * 2, size = twice < 0 ? -twice : twice;
+    return s.f != s.f || size > 3e38 || (size <= 32 && twice == (double)(int)twice);
+}
+
 static bool in_memory(const Lowering *l, const Node *n)
 {
     int home = l->sub->home[n->id];
@@ -526,7 +535,7 @@ static KVal *demand_new(Lowering *l, const Node *n, Dim *const *idx)
     KVal *in[3];
     switch (n->op) {
     case OP_const:
-        if (n->rank == 0) return val_const(l, n->dt, scalar_load(n->dt, n->tensor->data));
+        if (n->rank == 0 && is_plain(n)) return val_const(l, n->dt, scalar_load(n->dt, n->tensor->data));
         return val_load(l, n, idx, 0, NULL, (Scalar){ 0 });
     case OP_dims:
         if (n->rank == 0) return val_index(l, n->size[0]);
