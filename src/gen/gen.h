@@ -13,7 +13,7 @@ typedef struct KernelSource {
     Dim *scratch;                       /* bytes, or NULL */
 } KernelSource;
 
-/* Prints a kernel as C. The text depends on structure only: sizes of 16 and more are arguments, so equal kernels of different sizes are one. */
+/* Prints a kernel as C. The text depends on structure only: sizes of 8 and more are arguments, so equal kernels of different sizes are one. */
 void gen_c(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out);
 /* What precedes kernels in a translation unit for an instruction set ("avx512", "avx2", "sse2", "neon", "plain"), and its float lanes. */
 const char *gen_c_prelude(Arena *a, const char *isa);
@@ -37,6 +37,7 @@ void print_prepare(Printer *p);
 void print_line(Printer *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *print_dim(Printer *p, Dim *d);                       /* an integer expression; new sizes become arguments */
 const char *print_var(Printer *p, const Dim *var);
+const char *print_arg(Printer *p, Dim *d);
 /* values.c */
 void print_val(Printer *p, const KVal *v);
 void print_store(Printer *p, const KStmt *s);

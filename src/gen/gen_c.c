@@ -75,7 +75,7 @@ void gen_c(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out)
         const KAxis *x = &k->par[i];
         const char *name = print_var(&p, x->var);
         if (x->var == k->vec_var) name = arena_fmt(a, "%s0", name);
-        const char *n = print_dim(&p, x->step == 1 ? x->extent : dim_ceildiv(k->g, x->extent, dim_const(k->g, x->step)));
+        const char *n = print_arg(&p, x->step == 1 ? x->extent : dim_ceildiv(k->g, x->extent, dim_const(k->g, x->step)));
         if (i) print_line(&p, "const i64 %s = q %% %s%s; q /= %s;", name, n, x->step == 1 ? "" : arena_fmt(a, " * %lld", (long long)x->step), n);
         else print_line(&p, "const i64 %s = q%s;", name, x->step == 1 ? "" : arena_fmt(a, " * %lld", (long long)x->step));
     }

@@ -30,7 +30,8 @@ void print_line(Printer *p, const char *fmt, ...)
 }
 
 /* ---- integers ------------------------------------------------------------------------------------------------------------------------ */
-static const char *arg_name(Printer *p, Dim *d)
+/* A number as an argument of the kernel, whatever its size. */
+const char *print_arg(Printer *p, Dim *d)
 {
     int i = 0;
     while (i < p->arg.n && p->arg.at[i] != d) i++;
@@ -40,9 +41,9 @@ static const char *arg_name(Printer *p, Dim *d)
 
 static const char *number(Printer *p, Dim *d)
 {
-    if (dim_is_const(d) && d->c > -16 && d->c < 16) return arena_fmt(p->arena, "%lld", (long long)d->c);
-    if (d->kind == DIM_sum && d->n == 0 && d->c < 0) return arena_fmt(p->arena, "-%s", arg_name(p, dim_const(p->g, -d->c)));
-    return arg_name(p, d);
+    if (dim_is_const(d) && d->c > -8 && d->c < 8) return arena_fmt(p->arena, "%lld", (long long)d->c);
+    if (d->kind == DIM_sum && d->n == 0 && d->c < 0) return arena_fmt(p->arena, "-%s", print_arg(p, dim_const(p->g, -d->c)));
+    return print_arg(p, d);
 }
 
 const char *print_var(Printer *p, const Dim *var)

@@ -684,7 +684,13 @@ static LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, 
     /* roles of the axes: the last one of more than one element runs in lanes; if rows run along it, their loops do */
     int last = -1;
     for (int i = 0; i < sub->rank; i++) if (!dim_is(sub->space[i], 1)) last = i;
-    l->rows_vec = sub->kind == SUB_rows && last >= 0 && (sub->rows >> last & 1) && lanes > 1;
+    bool across = sub->kind == SUB_rows && vec_k;    /* lanes over the rows although the row's axis comes last */
+    if (across) {
+        vec_k = l->vec_k = false;
+        last = -1;
+        for (int i = 0; i < sub->rank; i++) if (!(sub->rows >> i & 1) && !dim_is(sub->space[i], 1)) last = i;
+    }
+    l->rows_vec = sub->kind == SUB_rows && !across && last >= 0 && (sub->rows >> last & 1) && lanes > 1;
     bool point_vec = !serial && !l->rows_vec && !vec_k && lanes > 1 && last >= 0 && !(sub->rows >> last & 1);
     if (serial || (!point_vec && !l->rows_vec && !vec_k)) k->lanes = 1;
     if (!serial)
@@ -727,15 +733,35 @@ static int strided_loads(const LoopKernel *k, const KBlock *b, const Dim *lane, 
     return n;
 }
 
+/* Elements of the innermost axis that the contractions of a kernel reduce. */
+static int64_t own_length(const Graph *g, const Subgraph *sub)
+{
+    int64_t n = 0;
+    for (int i = 0; i < sub->nnode; i++) {
+        const Node *f = sub->node[i], *x = f->in[0];
+        if (f->op != OP_fold) continue;
+        for (int k = x->rank - 1; k >= 0; k--)
+            if ((f->axes >> k & 1) && !dim_is(x->dims[k], 1)) { n = dim_hint(g, x->dims[k]); break; }
+    }
+    return n;
+}
+
 LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes)
 {
     LoopKernel *k = lower_once(cx, a, g, sub, lanes, false);
     if (sub->kind == SUB_dot && lanes > 1) {
         int bad = strided_loads(k, k->body, NULL, 0);
-        if (bad || !k->vec_var) {
+        if ((bad || !k->vec_var) && own_length(g, sub) >= lanes) {
             LoopKernel *other = lower_once(cx, a, g, sub, lanes, true);
             int worse = strided_loads(other, other->body, NULL, 0);
             if (worse < bad || (!k->vec_var && !worse)) k = other;
+        }
+    }
+    if (sub->kind == SUB_rows && lanes > 1 && !k->vec_var) {          /* rows whose elements lie apart: the lanes go over the rows */
+        int bad = strided_loads(k, k->body, NULL, 0);
+        if (bad) {
+            LoopKernel *other = lower_once(cx, a, g, sub, lanes, true);
+            if (other->vec_var && strided_loads(other, other->body, NULL, 0) < bad) k = other;
         }
     }
     kernel_schedule(k, lanes);
