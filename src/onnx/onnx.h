@@ -249,7 +249,7 @@ typedef struct Window {
     bool padded;                        /* false: no window leaves the input */
 } Window;
 /* From the attributes strides, dilations, pads, auto_pad, and ceil_mode where the operator has it. */
-void window_init(OpCall *o, Window *w, const Node *x, Dim *const *kernel);
+void window_init(OpCall *o, Window *w, const Node *x, Dim *const *kernel, bool pool);
 void window_at(Graph *g, const Window *w, int j, Dim *out, Dim *k, Dim **idx, View *v, Pred *pred);    /* appends one predicate when padded */
 Node *window_view(Graph *g, const Window *w, Node *x, Scalar fill);      /* x [N,C,in...] -> [N,C,out...,kernel...] */
 uint32_t window_axes(const Window *w);                                   /* the kernel axes of window_view */
@@ -258,6 +258,9 @@ Node *conv_sum(OpCall *o, const Window *w, Node *x, Node *weight, int64_t group)
 void conv_check(OpCall *o, const Node *x, const Node *weight, int64_t group);
 /* attributes with one number for each of n axes; all `fallback` when absent; raises INVALID on another count */
 const int64_t *op_ints_n(OpCall *o, const char *name, int n, int64_t fallback);
+/* checks of sizes, which may become guards; raise INVALID: "what: found, wanted" */
+void op_size_is(OpCall *o, Dim *found, Dim *wanted, const char *what);
+void op_divides(OpCall *o, int64_t n, Dim *size, const char *what);
 Node *axis_node(Graph *g, Node *x, int rank, int axis);                  /* a vector laid along one axis of rank many */
 Node *dim_node(Graph *g, Dim *d, DType dt);                              /* a size as a rank-0 node of a dtype */
 Node *iota_node(Graph *g, Dim *n);                                       /* i64 [n]: 0 1 2 ... */

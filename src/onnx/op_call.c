@@ -330,7 +330,8 @@ void op_non_max_suppression(OpCall *o)
     attr.iou = nms_number(o, 3, 0);
     attr.use_score = o->nin > 4 && o->in[4];
     attr.score = nms_number(o, 4, 0);
-    if (o->in[0]->rank != 3 || o->in[1]->rank != 3) fail(o->cx, E_INVALID, "boxes of rank %d and scores of rank %d; 3 and 3 are wanted", o->in[0]->rank, o->in[1]->rank);
+    if (o->in[0]->rank != 3 || o->in[1]->rank != 3)
+        fail(o->cx, E_INVALID, "boxes of rank %d and scores of rank %d; 3 and 3 are wanted", o->in[0]->rank, o->in[1]->rank);
     DType dt = DT_i64;
     o->out[0] = op_host_call(o, &nms_def, 2, (Node *[]){ o->in[0], o->in[1] }, 1, &dt, &attr, sizeof attr)[0];
 }

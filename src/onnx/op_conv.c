@@ -12,11 +12,11 @@ static void conv_kernel(OpCall *o, const Node *weight, Dim **kernel)
 {
     int n;
     const int64_t *shape = op_ints(o, "kernel_shape", &n);
-    if (shape && n != weight->rank - 2) fail(o->cx, E_INVALID, "kernel_shape has %d values for a weight of rank %d", n, weight->rank);
+    if (shape && n != weight->rank - 2)
+        fail(o->cx, E_INVALID, "kernel_shape has %d values for a weight of rank %d", n, weight->rank);
     for (int j = 0; j < weight->rank - 2; j++) {
         kernel[j] = weight->dims[j + 2];
-        if (shape && !dim_decide_eq(o->g, kernel[j], dim_const(o->g, shape[j]), "kernel_shape is the weight's"))
-            fail(o->cx, E_INVALID, "kernel_shape[%d] is %lld, but the weight's axis has %lld", j, (long long)shape[j], (long long)dim_hint(o->g, kernel[j]));
+        if (shape) op_size_is(o, dim_const(o->g, shape[j]), kernel[j], "kernel_shape: the weight's");
     }
 }
 
@@ -30,6 +30,7 @@ static Node *conv_bias(OpCall *o, Node *y, int i)
 {
     if (i >= o->nin || !o->in[i]) return y;
     if (o->in[i]->rank != 1) fail(o->cx, E_INVALID, "the bias has rank %d; 1 is wanted", o->in[i]->rank);
+    op_size_is(o, o->in[i]->dims[0], y->dims[1], "the bias: the output channels");
     return g2(o->g, OP_add, y, channel_vector(o->g, g_cast(o->g, o->in[i], y->dt), y->rank));
 }
 
@@ -43,7 +44,7 @@ void op_conv(OpCall *o)
     Dim *kernel[MAX_RANK] = { NULL };
     conv_kernel(o, weight, kernel);
     Window w;
-    window_init(o, &w, x, kernel);
+    window_init(o, &w, x, kernel, false);
     Node *y = conv_sum(o, &w, g_cast(g, x, wide), g_cast(g, weight, wide), group);
     o->out[0] = g_cast(g, conv_bias(o, y, 2), dt);
 }
@@ -62,7 +63,7 @@ void op_conv_integer(OpCall *o)
     Dim *kernel[MAX_RANK] = { NULL };
     conv_kernel(o, weight, kernel);
     Window w;
-    window_init(o, &w, x, kernel);
+    window_init(o, &w, x, kernel, false);
     o->out[0] = conv_sum(o, &w, x, weight, group);
 }
 
@@ -80,7 +81,8 @@ static void transpose_init(OpCall *o, Window *w, const Node *x, Dim *const *kern
     const int64_t *shape = op_ints(o, "output_shape", &nshape);
     const char *mode = op_string(o, "auto_pad", "NOTSET");
     bool upper = !strcmp(mode, "SAME_UPPER"), same = upper || !strcmp(mode, "SAME_LOWER"), valid = !strcmp(mode, "VALID");
-    if (shape && nshape != n && nshape != n + 2) fail(o->cx, E_INVALID, "output_shape has %d values; %d are wanted", nshape, n);
+    if (shape && nshape != n && nshape != n + 2)
+        fail(o->cx, E_INVALID, "output_shape has %d values; %d are wanted", nshape, n);
     for (int j = 0; j < n; j++) {
         if (stride[j] < 1 || dilation[j] < 1)
             fail(o->cx, E_INVALID, "stride %lld and dilation %lld of axis %d; positive ones are wanted", (long long)stride[j], (long long)dilation[j], j);
@@ -160,10 +162,8 @@ void op_conv_transpose(OpCall *o)
     if (weight->rank != x->rank || x->rank < 2)
         fail(o->cx, E_INVALID, "the weight has rank %d and the input rank %d; equal ranks of at least 2 are wanted", weight->rank, x->rank);
     if (group < 1) fail(o->cx, E_INVALID, "group is %lld; a positive number is wanted", (long long)group);
-    if (!dim_decide_eq(g, x->dims[1], weight->dims[0], "input channels are the weight's first axis"))
-        fail(o->cx, E_INVALID, "%lld input channels; the weight's first axis has %lld", (long long)dim_hint(g, x->dims[1]), (long long)dim_hint(g, weight->dims[0]));
-    if (!dim_decide_eq(g, dim_mod(g, x->dims[1], dim_const(g, group)), dim_const(g, 0), "group divides the input channels"))
-        fail(o->cx, E_INVALID, "group %lld does not divide %lld input channels", (long long)group, (long long)dim_hint(g, x->dims[1]));
+    op_size_is(o, x->dims[1], weight->dims[0], "input channels: the weight's first axis");
+    op_divides(o, group, x->dims[1], "input channels in groups");
     Dim *kernel[MAX_RANK] = { NULL };
     conv_kernel(o, weight, kernel);
     Window w;
@@ -246,20 +246,17 @@ void op_deform_conv(OpCall *o)
     if (n < 1) fail(o->cx, E_INVALID, "the input has rank %d; at least 3 is wanted", x->rank);
     if (rank > MAX_RANK) op_unsupported(o, "a deformable convolution over %d spatial axes", n);
     if (offset->rank != x->rank) fail(o->cx, E_INVALID, "the offset has rank %d; %d is wanted", offset->rank, x->rank);
-    if (groups < 1 || !dim_decide_eq(g, dim_mod(g, x->dims[1], dim_const(g, groups)), dim_const(g, 0), "offset_group divides the channels"))
-        fail(o->cx, E_INVALID, "offset_group %lld does not divide %lld channels", (long long)groups, (long long)dim_hint(g, x->dims[1]));
+    op_divides(o, groups, x->dims[1], "input channels in offset groups");
     Dim *kernel[MAX_RANK] = { NULL };
     conv_kernel(o, weight, kernel);
     Window w;
-    window_init(o, &w, x, kernel);
+    window_init(o, &w, x, kernel, false);
     Dim *count = dim_const(g, groups * n);
     for (int j = 0; j < n; j++) {
         count = dim_mul(g, count, kernel[j]);
-        if (!dim_decide_eq(g, offset->dims[2 + j], w.out[j], "the offset has the output's size"))
-            fail(o->cx, E_INVALID, "the offset's axis %d has %lld places, the output %lld", 2 + j, (long long)dim_hint(g, offset->dims[2 + j]), (long long)dim_hint(g, w.out[j]));
+        op_size_is(o, offset->dims[2 + j], w.out[j], "an axis of the offset: the output's");
     }
-    if (!dim_decide_eq(g, offset->dims[1], count, "offset channels are offset_group times the kernel's places times the axes"))
-        fail(o->cx, E_INVALID, "the offset has %lld channels; %lld are wanted", (long long)dim_hint(g, offset->dims[1]), (long long)dim_hint(g, count));
+    op_size_is(o, offset->dims[1], count, "offset channels: offset_group times the kernel's places times the axes");
     Node *at[SPATIAL_MAX] = { NULL };
     for (int j = 0; j < n; j++) at[j] = deform_coordinate(o, &w, g_cast(g, offset, wide), groups, j);
     Node *s = deform_sample(o, &w, g_cast(g, x, wide), at, groups);
@@ -309,9 +306,9 @@ void op_causal_conv_state(OpCall *o)
     Node *x = o->in[0], *weight = o->in[1], *state = o->nin > 3 ? o->in[3] : NULL;
     DType dt = x->dt, wide = dtype_wide(dt);
     const char *activation = op_string(o, "activation", "none");
-    if (x->rank != 3 || weight->rank != 3) fail(o->cx, E_INVALID, "input of rank %d and weight of rank %d; 3 and 3 are wanted", x->rank, weight->rank);
-    if (!dim_decide_eq(g, weight->dims[0], x->dims[1], "one kernel for each channel"))
-        fail(o->cx, E_INVALID, "%lld kernels for %lld channels", (long long)dim_hint(g, weight->dims[0]), (long long)dim_hint(g, x->dims[1]));
+    if (x->rank != 3 || weight->rank != 3)
+        fail(o->cx, E_INVALID, "input of rank %d and weight of rank %d; 3 and 3 are wanted", x->rank, weight->rank);
+    op_size_is(o, weight->dims[0], x->dims[1], "kernels: one for each channel");
     Dim *zero = dim_const(g, 0), *kernel = weight->dims[2], *carried = dim_addc(g, kernel, -1);
     Node *all = state ? g_join(g, 2, (Node *[]){ state, x }, 2)
                       : g_pad(g, x, (Dim *[]){ zero, zero, carried }, (Dim *[]){ zero, zero, zero }, (Scalar){ 0 });
@@ -337,7 +334,8 @@ void op_col2im(OpCall *o)
     Graph *g = o->g;
     Node *x = o->in[0];
     DType dt = x->dt, wide = dtype_wide(dt);
-    if (x->rank != 3 || nblock != n) fail(o->cx, E_INVALID, "input of rank %d, %d image and %d block sizes; rank 3 and equal numbers are wanted", x->rank, n, nblock);
+    if (x->rank != 3 || nblock != n)
+        fail(o->cx, E_INVALID, "input of rank %d, %d image and %d block sizes; rank 3 and equal numbers are wanted", x->rank, n, nblock);
     if (n > SPATIAL_MAX) op_unsupported(o, "%d spatial axes; at most %d are possible", n, SPATIAL_MAX);
     const int64_t *stride = op_ints_n(o, "strides", n, 1), *dilation = op_ints_n(o, "dilations", n, 1), *pads = op_ints_n(o, "pads", 2 * n, 0);
     Dim *count = dim_const(g, 1);
@@ -349,7 +347,8 @@ void op_col2im(OpCall *o)
     dims[1] = dim_div(g, x->dims[1], count);
     for (int j = 0; j < n; j++) dims[2 + j] = image[j], dims[2 + n + j] = block[j];
     for (int k = 0; k < 2 + 2 * n; k++) it[k] = dim_idx(g, k, dims[k]);
-    Dim *row = it[1], *column = dim_const(g, 0);
+    Dim *row = it[1], *column = dim_const(g, 0), *blocks = dim_const(g, 1);
+    op_size_is(o, dim_mul(g, dims[1], count), x->dims[1], "rows: a multiple of the block");
     uint32_t axes = 0;
     for (int j = 0; j < n; j++) {
         Dim *s = dim_const(g, stride[j]);
@@ -361,8 +360,11 @@ void op_col2im(OpCall *o)
         pred[npred++] = (Pred){ i, columns };
         row = dim_add(g, dim_mul(g, row, block[j]), it[2 + n + j]);
         column = dim_add(g, dim_mul(g, column, columns), i);
+        blocks = dim_mul(g, blocks, columns);
         axes |= axis_bit(2 + n + j);
     }
-    Node *y = g_view(g, g_cast(g, x, wide), 2 + 2 * n, dims, &(View){ .nidx = 3, .idx = (Dim *[]){ it[0], row, column }, .npred = npred, .pred = pred });
+    op_size_is(o, x->dims[2], blocks, "columns: the places of the block");
+    View v = { .nidx = 3, .idx = (Dim *[]){ it[0], row, column }, .npred = npred, .pred = pred };
+    Node *y = g_view(g, g_cast(g, x, wide), 2 + 2 * n, dims, &v);
     o->out[0] = g_cast(g, g_fold(g, FOLD_sum, y, axes, false), dt);
 }

@@ -111,8 +111,7 @@ void op_grid_sample(OpCall *o)
     GridPad pad = (GridPad)grid_word(o, "padding_mode", "zeros", pads);
     if (s.n < 1 || s.n > SPATIAL_MAX || grid->rank != x->rank)
         fail(o->cx, E_INVALID, "input of rank %d and grid of rank %d; equal ranks of 3 or more are wanted", x->rank, grid->rank);
-    if (!dim_decide_eq(g, grid->dims[grid->rank - 1], dim_const(g, s.n), "a coordinate for each spatial axis"))
-        fail(o->cx, E_INVALID, "the grid has %lld coordinates for %d spatial axes", (long long)dim_hint(g, grid->dims[grid->rank - 1]), s.n);
+    op_size_is(o, grid->dims[grid->rank - 1], dim_const(g, s.n), "coordinates: one for each spatial axis");
     Node *coordinates = g_cast(g, grid, dtype_wide(grid->dt));
     bool corners = op_int(o, "align_corners", 0) != 0;
     for (int k = 0; k < 2 + s.n; k++) {
@@ -137,9 +136,10 @@ void op_affine_grid(OpCall *o)
     Node *theta = g_cast(g, o->in[0], wide), *sum = NULL;
     int n = count - 2, rank = n + 2;
     bool corners = op_int(o, "align_corners", 0) != 0;
-    if (theta->rank != 3 || n < 1 || rank > MAX_RANK) fail(o->cx, E_INVALID, "theta of rank %d and %d sizes; rank 3 and 4 or 5 sizes are wanted", theta->rank, count);
-    if (!dim_decide_eq(g, theta->dims[1], dim_const(g, n), "theta has a row for each spatial axis") || !dim_decide_eq(g, theta->dims[2], dim_const(g, n + 1), "and one column more"))
-        fail(o->cx, E_INVALID, "theta is %lldx%lld; %dx%d is wanted", (long long)dim_hint(g, theta->dims[1]), (long long)dim_hint(g, theta->dims[2]), n, n + 1);
+    if (theta->rank != 3 || n < 1 || rank > MAX_RANK)
+        fail(o->cx, E_INVALID, "theta of rank %d and %d sizes; rank 3 and 4 or 5 sizes are wanted", theta->rank, count);
+    op_size_is(o, theta->dims[1], dim_const(g, n), "rows of theta: one for each spatial axis");
+    op_size_is(o, theta->dims[2], dim_const(g, n + 1), "columns of theta: one more");
     Dim *dims[MAX_RANK], *one = dim_const(g, 1);
     for (int c = 0; c <= n; c++) {
         for (int k = 0; k < rank; k++) dims[k] = k == 0 ? theta->dims[0] : k == rank - 1 ? theta->dims[1] : one;

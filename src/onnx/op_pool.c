@@ -15,7 +15,8 @@ static void pool_kernel(OpCall *o, const Node *x, Dim **kernel)
     const int64_t *shape = op_ints(o, "kernel_shape", &n);
     if (!shape || n != x->rank - 2) fail(o->cx, E_INVALID, "kernel_shape has %d values; %d are wanted", n, x->rank - 2);
     for (int j = 0; j < n; j++) {
-        if (shape[j] < 1) fail(o->cx, E_INVALID, "kernel_shape[%d] is %lld; a positive number is wanted", j, (long long)shape[j]);
+        if (shape[j] < 1)
+            fail(o->cx, E_INVALID, "kernel_shape[%d] is %lld; a positive number is wanted", j, (long long)shape[j]);
         kernel[j] = dim_const(o->g, shape[j]);
     }
 }
@@ -23,9 +24,10 @@ static void pool_kernel(OpCall *o, const Node *x, Dim **kernel)
 static void pool_window(OpCall *o, const Node *x, Window *w)
 {
     Dim *kernel[MAX_RANK] = { NULL };
-    if (x->rank < 2) fail(o->cx, E_INVALID, "the input has rank %d; batch, channels and spatial axes are wanted", x->rank);
+    if (x->rank < 2)
+        fail(o->cx, E_INVALID, "the input has rank %d; batch, channels and spatial axes are wanted", x->rank);
     pool_kernel(o, x, kernel);
-    window_init(o, w, x, kernel);
+    window_init(o, w, x, kernel, true);
     if (2 + 2 * w->n > MAX_RANK) op_unsupported(o, "a pool over %d spatial axes", w->n);
 }
 
@@ -177,6 +179,8 @@ void op_max_unpool(OpCall *o)
         count = dim_mul(g, count, dims[k]);
         zero[k] = dim_const(g, 0);
     }
+    if (index->rank != x->rank) fail(o->cx, E_INVALID, "indices of rank %d; %d is wanted", index->rank, x->rank);
+    for (int k = 0; k < x->rank; k++) op_size_is(o, index->dims[k], x->dims[k], "an axis of the indices: the input's");
     Dim *total = g_count(g, x);
     Node *flat = g_expand(g, g_scalar(g, x->dt, 0), 1, &count);
     Node *value = g_reshape(g, x, 1, &total), *at = g_reshape(g, index, 1, &total);
@@ -199,7 +203,8 @@ void op_lrn(OpCall *o)
     Node *x = g_cast(g, o->in[0], wide);
     int64_t size = op_int(o, "size", 0);
     double alpha = op_float(o, "alpha", 0.0001), beta = op_float(o, "beta", 0.75), bias = op_float(o, "bias", 1);
-    if (size < 1 || x->rank < 2 || x->rank >= MAX_RANK) fail(o->cx, E_INVALID, "size %lld and rank %d; a positive size and rank 2 or more are wanted", (long long)size, x->rank);
+    if (size < 1 || x->rank < 2 || x->rank >= MAX_RANK)
+        fail(o->cx, E_INVALID, "size %lld and rank %d; a positive size and rank 2 or more are wanted", (long long)size, x->rank);
     Dim *dims[MAX_RANK] = { NULL }, *idx[MAX_RANK] = { NULL };
     for (int k = 0; k < x->rank; k++) idx[k] = dim_idx(g, k, dims[k] = x->dims[k]);
     dims[x->rank] = dim_const(g, size);
@@ -267,7 +272,11 @@ void op_max_roi_pool(OpCall *o)
     Node *x = o->in[0], *roi = o->in[1];
     int n;
     const int64_t *shape = op_ints(o, "pooled_shape", &n);
-    if (n != 2 || x->rank != 4 || roi->rank != 2) fail(o->cx, E_INVALID, "pooled_shape of %d values, input of rank %d, regions of rank %d; 2, 4 and 2 are wanted", n, x->rank, roi->rank);
+    if (n != 2 || x->rank != 4 || roi->rank != 2)
+        fail(o->cx, E_INVALID, "pooled_shape of %d values, input of rank %d, regions of rank %d; 2, 4 and 2 are wanted", n, x->rank, roi->rank);
+    if (shape[0] < 1 || shape[1] < 1)
+        fail(o->cx, E_INVALID, "pooled_shape is %lldx%lld; positive sizes are wanted", (long long)shape[0], (long long)shape[1]);
+    op_size_is(o, roi->dims[1], dim_const(g, 5), "columns of the regions");
     RoiAttr attr = { .scale = (float)op_float(o, "spatial_scale", 1) };
     DType dt = x->dt;
     int rank = 4;
@@ -308,7 +317,8 @@ static void roi_align_eval(Ctx *cx, Arena *a, const Call *call, const Tensor *in
     const Tensor *x = &in[0], *roi = &in[1], *image = &in[2];
     int64_t channels = x->dims[1], height = x->dims[2], width = x->dims[3], ph = out->dims[2], pw = out->dims[3];
     if (tensor_count(out) == 0) return;
-    if (height < 1 || width < 1) fail(cx, E_INVALID, "regions of an image of size %lldx%lld", (long long)height, (long long)width);
+    if (height < 1 || width < 1)
+        fail(cx, E_INVALID, "regions of an image of size %lldx%lld", (long long)height, (long long)width);
     for (int64_t r = 0; r < roi->dims[0]; r++) {
         Scalar b = scalar_load(image->dt, (const char *)image->data + r * image->strides[0] * (int64_t)dtype_size(image->dt));
         int64_t batch = roi_batch(cx, (double)b.i, x->dims[0]);
@@ -346,6 +356,11 @@ void op_roi_align(OpCall *o)
     Node *x = o->in[0], *roi = o->in[1], *image = o->in[2];
     if (x->rank != 4 || roi->rank != 2 || image->rank != 1)
         fail(o->cx, E_INVALID, "ranks %d, %d and %d of input, regions and batch indices; 4, 2 and 1 are wanted", x->rank, roi->rank, image->rank);
+    op_size_is(o, roi->dims[1], dim_const(g, 4), "columns of the regions");
+    op_size_is(o, image->dims[0], roi->dims[0], "batch indices: one for each region");
+    int64_t height = op_int(o, "output_height", 1), width = op_int(o, "output_width", 1);
+    if (height < 1 || width < 1)
+        fail(o->cx, E_INVALID, "an output of %lldx%lld; positive sizes are wanted", (long long)height, (long long)width);
     const char *mode = op_string(o, "mode", "avg");
     const char *grid = op_string(o, "coordinate_transformation_mode", o->opset < 16 ? "output_half_pixel" : "half_pixel");
     RoiAttr attr = { .scale = (float)op_float(o, "spatial_scale", 1), .sampling = op_int(o, "sampling_ratio", 0),
@@ -353,7 +368,7 @@ void op_roi_align(OpCall *o)
     if (!attr.use_max && strcmp(mode, "avg")) fail(o->cx, E_INVALID, "the mode is '%s'; avg or max is wanted", mode);
     DType dt = x->dt;
     int rank = 4;
-    Dim *const dims[4] = { roi->dims[0], x->dims[1], dim_const(g, op_int(o, "output_height", 1)), dim_const(g, op_int(o, "output_width", 1)) };
+    Dim *const dims[4] = { roi->dims[0], x->dims[1], dim_const(g, height), dim_const(g, width) };
     Dim *const *alldims = dims;
     Call call = { .def = &roi_align_def, .nin = 3, .nout = 1, .out_dt = &dt, .attr = &attr, .attr_size = sizeof attr };
     o->out[0] = g_call(g, &call, (Node *[]){ x, roi, image }, &rank, &alldims)[0];

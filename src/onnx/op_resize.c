@@ -53,7 +53,8 @@ static void scale_of_sizes(Graph *g, ResizeAxis *a)
 static void scale_of_float(OpCall *o, ResizeAxis *a, float scale, double part)
 {
     Graph *g = o->g;
-    if (!(scale > 0 && scale < 1e9f)) fail(o->cx, E_INVALID, "a scale is %g; a positive number is wanted", (double)scale);
+    if (!(scale > 0 && scale < 1e9f))
+        fail(o->cx, E_INVALID, "a scale is %g; a positive number is wanted", (double)scale);
     int shift = 0;
     double whole = scale;
     while (whole != floor(whole) && shift < 36) whole *= 2, shift++;
@@ -450,8 +451,10 @@ void op_resize(OpCall *o)
     Dim **sizes = nscale == 0 && o->nin > 3 && o->in[3] ? op_sizes(o, 3, &nsize) : NULL;
     Graph *g = o->g;
     Node *x = o->in[0];
-    if (nscale ? nscale != naxes : nsize != naxes) fail(o->cx, E_INVALID, "%d scales or sizes for %d axes", nscale ? nscale : nsize, naxes);
-    if (s.coord == RC_crop && nroi != 2 * naxes) fail(o->cx, E_INVALID, "roi has %d values; %d are wanted", nroi, 2 * naxes);
+    if (nscale ? nscale != naxes : nsize != naxes)
+        fail(o->cx, E_INVALID, "%d scales or sizes for %d axes", nscale ? nscale : nsize, naxes);
+    if (s.coord == RC_crop && nroi != 2 * naxes)
+        fail(o->cx, E_INVALID, "roi has %d values; %d are wanted", nroi, 2 * naxes);
     for (int k = 0; k < naxes; k++) {
         ResizeAxis *a = &s.axis[axes[k]];
         *a = (ResizeAxis){ .resized = true, .in = x->dims[axes[k]], .end = 1 };

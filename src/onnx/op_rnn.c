@@ -116,10 +116,12 @@ static void rnn_init(Rnn *n, OpCall *o, int gates, int nact, const char *const *
     n->h0 = rnn_input(n, 5);
     n->c0 = rnn_input(n, 6);
     n->peep = rnn_input(n, 7);
-    if (n->x->rank != 3 || n->w->rank != 3 || n->r->rank != 3) fail(o->cx, E_INVALID, "ranks %d, %d and %d of X, W and R; 3 is wanted", n->x->rank, n->w->rank, n->r->rank);
+    if (n->x->rank != 3 || n->w->rank != 3 || n->r->rank != 3)
+        fail(o->cx, E_INVALID, "ranks %d, %d and %d of X, W and R; 3 is wanted", n->x->rank, n->w->rank, n->r->rank);
     if (n->batch_first) {
         static const int swap[] = { 1, 0, 2 };
         n->x = g_transpose(g, n->x, swap);
+        if ((n->h0 && n->h0->rank != 3) || (n->c0 && n->c0->rank != 3)) fail(o->cx, E_INVALID, "an initial state's rank is not 3");
         if (n->h0) n->h0 = g_transpose(g, n->h0, swap);
         if (n->c0) n->c0 = g_transpose(g, n->c0, swap);
     }
@@ -127,12 +129,24 @@ static void rnn_init(Rnn *n, OpCall *o, int gates, int nact, const char *const *
     n->hidden = n->r->dims[2];
     n->steps = dim_decide_value(g, n->x->dims[0], "the sequence length of a recurrent network");
     int64_t hidden = op_int(o, "hidden_size", -1);
-    if (hidden >= 0 && !dim_decide_eq(g, n->hidden, dim_const(g, hidden), "hidden_size is R's last axis"))
-        fail(o->cx, E_INVALID, "hidden_size is %lld, but R has %lld", (long long)hidden, (long long)dim_hint(g, n->hidden));
+    if (hidden >= 0) op_size_is(o, n->hidden, dim_const(g, hidden), "R's last axis: hidden_size");
     Dim *rows = dim_mulc(g, n->hidden, gates), *dirs = dim_const(g, n->dirs);
-    if (!dim_decide_eq(g, n->w->dims[1], rows, "W has a row for each gate") || !dim_decide_eq(g, n->r->dims[1], rows, "R has a row for each gate") ||
-        !dim_decide_eq(g, n->w->dims[0], dirs, "W has an entry for each direction") || !dim_decide_eq(g, n->r->dims[0], dirs, "R has an entry for each direction"))
-        fail(o->cx, E_INVALID, "W is %s and R is %s; %d directions of %d gates are wanted", dims_str(g, 3, n->w->dims), dims_str(g, 3, n->r->dims), n->dirs, gates);
+    op_size_is(o, n->w->dims[1], rows, "rows of W: the gates times hidden_size");
+    op_size_is(o, n->r->dims[1], rows, "rows of R: the gates times hidden_size");
+    op_size_is(o, n->w->dims[0], dirs, "entries of W: one for each direction");
+    op_size_is(o, n->r->dims[0], dirs, "entries of R: one for each direction");
+    const struct { Node *node; int rank; Dim *dims[3]; const char *what; } rest[] = {
+        { n->b, 2, { dirs, dim_mulc(g, rows, 2), NULL }, "an axis of B" },
+        { n->len, 1, { n->batch, NULL, NULL }, "sequence_lens" },
+        { n->h0, 3, { dirs, n->batch, n->hidden }, "an axis of initial_h" },
+        { n->c0, 3, { dirs, n->batch, n->hidden }, "an axis of initial_c" },
+        { n->peep, 2, { dirs, dim_mulc(g, n->hidden, 3), NULL }, "an axis of P" } };
+    for (size_t j = 0; j < COUNT_OF(rest); j++) {
+        if (!rest[j].node) continue;
+        if (rest[j].node->rank != rest[j].rank)
+            fail(o->cx, E_INVALID, "%s: rank %d, wanted %d", rest[j].what, rest[j].node->rank, rest[j].rank);
+        for (int k = 0; k < rest[j].rank; k++) op_size_is(o, rest[j].node->dims[k], rest[j].dims[k], rest[j].what);
+    }
 }
 
 /* The weights of one direction and the gates' part of all inputs, biases included. For GRU the recurrent bias of the last gate stays apart. */

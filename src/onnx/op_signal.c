@@ -46,7 +46,8 @@ static Node *dft_run(OpCall *o, Node *x, int axis, Dim *n, bool inverse, bool on
     int rank = x->rank, last = rank - 1;
     DType dt = x->dt;
     int64_t parts = dim_decide_value(g, x->dims[last], "real or complex values");
-    if (parts != 1 && parts != 2) fail(o->cx, E_INVALID, "the last axis has %lld places; 1 (real) or 2 (complex) are wanted", (long long)parts);
+    if (parts != 1 && parts != 2)
+        fail(o->cx, E_INVALID, "the last axis has %lld places; 1 (real) or 2 (complex) are wanted", (long long)parts);
     Dim *half = dim_addc(g, dim_div(g, n, dim_const(g, 2)), 1);
     Dim *out = onesided && !inverse ? half : n, *in = onesided && inverse ? half : n;
     Node *cosine, *sine;
@@ -113,7 +114,8 @@ void op_stft(OpCall *o)
     Graph *g = o->g;
     Node *x = o->in[0], *window = o->nin > 2 ? o->in[2] : NULL;
     DType dt = x->dt, wide = dtype_wide(dt);
-    if (x->rank != 3 || (window && window->rank != 1)) fail(o->cx, E_INVALID, "a signal of rank %d; 3 is wanted, and 1 for a window", x->rank);
+    if (x->rank != 3 || (window && window->rank != 1))
+        fail(o->cx, E_INVALID, "a signal of rank %d; 3 is wanted, and 1 for a window", x->rank);
     if (!len) len = window ? window->dims[0] : x->dims[1];
     Dim *each = window ? window->dims[0] : len;
     Dim *frames = dim_addc(g, dim_div(g, dim_sub(g, x->dims[1], len), step), 1);
@@ -168,14 +170,16 @@ void op_mel_weight_matrix(OpCall *o)
     double bins = scalar_input(o, 0), len = scalar_input(o, 1), rate = scalar_input(o, 2), low = scalar_input(o, 3), high = scalar_input(o, 4);
     DType dt = dtype_from_onnx((int)op_int(o, "output_datatype", 1));
     if (dt == DT_none) op_unsupported(o, "the element type %lld", (long long)op_int(o, "output_datatype", 1));
-    if (!(bins >= 0 && bins < 1e6 && len >= 0 && len < 1e9 && rate > 0)) fail(o->cx, E_INVALID, "%g mel bins, DFT length %g, sample rate %g", bins, len, rate);
+    if (!(bins >= 0 && bins < 1e6 && len >= 0 && len < 1e9 && rate > 0))
+        fail(o->cx, E_INVALID, "%g mel bins, DFT length %g, sample rate %g", bins, len, rate);
     Graph *g = o->g;
     int64_t n = (int64_t)bins, rows = (int64_t)len / 2 + 1;
     double from = 2595 * log10(1 + low / 700), to = 2595 * log10(1 + high / 700), step = (to - from) / (double)(n + 2);
     int64_t *edge = NEWS(o->a, int64_t, n + 2);
     for (int64_t i = 0; i < n + 2; i++) {
         double hertz = 700 * (pow(10, ((double)i * step + from) / 2595) - 1), bin = floor((len + 1) * hertz / rate);
-        if (!(bin >= 0 && bin < (double)rows)) fail(o->cx, E_INVALID, "a mel edge of %g Hz is bin %g of %lld", hertz, bin, (long long)rows);
+        if (!(bin >= 0 && bin < (double)rows))
+            fail(o->cx, E_INVALID, "a mel edge of %g Hz is bin %g of %lld", hertz, bin, (long long)rows);
         edge[i] = (int64_t)bin;
     }
     Tensor *t = tensor_new(g->arena, o->cx, dt, 2, (int64_t[]){ rows, n });

@@ -20,6 +20,18 @@ const int64_t *op_ints_n(OpCall *o, const char *name, int n, int64_t fallback)
     return same;
 }
 
+void op_size_is(OpCall *o, Dim *found, Dim *wanted, const char *what)
+{
+    if (!dim_decide_eq(o->g, found, wanted, what))
+        fail(o->cx, E_INVALID, "%s: %lld, wanted %lld", what, (long long)dim_hint(o->g, found), (long long)dim_hint(o->g, wanted));
+}
+
+void op_divides(OpCall *o, int64_t n, Dim *size, const char *what)
+{
+    if (n < 1 || !dim_decide_eq(o->g, dim_mod(o->g, size, dim_const(o->g, n)), dim_const(o->g, 0), what))
+        fail(o->cx, E_INVALID, "%s: %lld does not divide %lld", what, (long long)n, (long long)dim_hint(o->g, size));
+}
+
 Node *axis_node(Graph *g, Node *x, int rank, int axis)
 {
     ASSERT(x->rank == 1);
@@ -55,21 +67,24 @@ static void window_explicit(OpCall *o, Window *w, int j, int64_t before, int64_t
     if (before > 0 || after > 0 || ceil_mode) w->padded = true;
 }
 
-static void window_same(OpCall *o, Window *w, int j, bool upper)
+/* A stride longer than the kernel can make the padding negative: a pool then crops, as its formula says; a convolution stays unpadded. */
+static void window_same(OpCall *o, Window *w, int j, bool upper, bool crops)
 {
     Graph *g = o->g;
-    Dim *zero = dim_const(g, 0), *stride = dim_const(g, w->stride[j]);
+    Dim *stride = dim_const(g, w->stride[j]);
     Dim *extent = dim_addc(g, dim_mulc(g, dim_addc(g, w->kernel[j], -1), w->dilation[j]), 1);
     w->out[j] = dim_ceildiv(g, w->in[j], stride);
     Dim *total = dim_sub(g, dim_add(g, dim_mul(g, dim_addc(g, w->out[j], -1), stride), extent), w->in[j]);
-    total = dim_max(g, total, zero);
-    Dim *less = dim_div(g, total, dim_const(g, 2)), *more = dim_sub(g, total, less);
+    if (!crops) total = dim_max(g, total, dim_const(g, 0));
+    Dim *two = dim_const(g, 2), *less = dim_div(g, total, two), *more = dim_sub(g, total, less);
     w->before[j] = upper ? less : more;
-    w->after[j] = upper ? more : less;
+    if (crops && dim_decide_lt(g, total, dim_const(g, 0), "a stride longer than its kernel"))
+        w->before[j] = upper ? dim_ceildiv(g, total, two) : dim_addc(g, less, 1);      /* halves round toward zero */
+    w->after[j] = dim_sub(g, total, w->before[j]);
     if (!dim_is(total, 0)) w->padded = true;
 }
 
-void window_init(OpCall *o, Window *w, const Node *x, Dim *const *kernel)
+void window_init(OpCall *o, Window *w, const Node *x, Dim *const *kernel, bool pool)
 {
     int n = x->rank - 2;
     if (n < 0) fail(o->cx, E_INVALID, "the input has rank %d; batch, channels and spatial axes are wanted", x->rank);
@@ -89,7 +104,7 @@ void window_init(OpCall *o, Window *w, const Node *x, Dim *const *kernel)
         w->kernel[j] = kernel[j];
         w->stride[j] = stride[j];
         w->dilation[j] = dilation[j];
-        if (upper || lower) window_same(o, w, j, upper);
+        if (upper || lower) window_same(o, w, j, upper, pool);
         else window_explicit(o, w, j, pads ? pads[j] : 0, pads ? pads[j + n] : 0, ceil_mode);
     }
 }
@@ -125,14 +140,12 @@ uint32_t window_axes(const Window *w)
 void conv_check(OpCall *o, const Node *x, const Node *weight, int64_t group)
 {
     Graph *g = o->g;
-    if (weight->rank != x->rank) fail(o->cx, E_INVALID, "the weight has rank %d and the input rank %d; equal ranks are wanted", weight->rank, x->rank);
+    if (weight->rank != x->rank)
+        fail(o->cx, E_INVALID, "the weight has rank %d and the input rank %d; equal ranks are wanted", weight->rank, x->rank);
     if (group < 1) fail(o->cx, E_INVALID, "group is %lld; a positive number is wanted", (long long)group);
     if (x->rank < 2) fail(o->cx, E_INVALID, "the input has rank %d; at least 2 is wanted", x->rank);
-    if (!dim_decide_eq(g, x->dims[1], dim_mulc(g, weight->dims[1], group), "input channels are group times the weight's"))
-        fail(o->cx, E_INVALID, "%lld input channels; group %lld times the weight's %lld are wanted", (long long)dim_hint(g, x->dims[1]),
-             (long long)group, (long long)dim_hint(g, weight->dims[1]));
-    if (!dim_decide_eq(g, dim_mod(g, weight->dims[0], dim_const(g, group)), dim_const(g, 0), "group divides the output channels"))
-        fail(o->cx, E_INVALID, "group %lld does not divide %lld output channels", (long long)group, (long long)dim_hint(g, weight->dims[0]));
+    op_size_is(o, x->dims[1], dim_mulc(g, weight->dims[1], group), "input channels: group times the weight's");
+    op_divides(o, group, weight->dims[0], "output channels in groups");
 }
 
 Node *conv_sum(OpCall *o, const Window *w, Node *x, Node *weight, int64_t group)
