@@ -8,6 +8,7 @@
 #include "kir/kir.h"
 #include "onnx/onnx.h"
 #include "rt/rt.h"
+#include "sinter.h"
 
 /* ---- interp.c: a model run by the reference interpreter, operator by operator: slow, and the measure of everything else -------------- */
 /* in: one tensor for each of the main graph's inputs that is no initialiser; out: one for each of its outputs, data in a. */
@@ -76,4 +77,27 @@ int segment_kernels(const Segment *s);
 int segment_outputs(const Segment *s);
 int segment_symbols(const Segment *s);
 void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds, SegmentEvidence *e);
+
+/* ---- explain.c: evidence as a report ---------------------------------------------------------------------------------------------------------- */
+typedef struct ExplainOptions { bool why, source; const char *kernel; } ExplainOptions;     /* source: of all kernels, or the one whose name begins so */
+void explain_text(Ctx *cx, Text *t, Program *p, const ExplainOptions *o);
+struct json_t *explain_json(Ctx *cx, Arena *a, Program *p, const ExplainOptions *o);         /* the caller's; NULL without memory */
+typedef struct EvidenceSum {            /* over the segments of a run, without kernels that ran once when the program was made */
+    int kernels;                        /* launches */
+    int ops, covered_ops;               /* the model's operators; those of which all is done by generated kernels */
+    int64_t read_bytes, write_bytes, temp_peak, const_bytes;
+    double seconds, covered_seconds;    /* measured; of generated kernels */
+} EvidenceSum;
+EvidenceSum evidence_sum(Arena *a, int n, const SegmentEvidence *e);
+char *bytes_str(Arena *a, int64_t n);   /* "12.3 MB" */
+
+/* ---- sinter.c, graphcall.c: the public functions ------------------------------------------------------------------------------------------------ */
+typedef struct MetaPair { const char *key, *value; } MetaPair;
+struct sn_model { OnnxModel *m; const OnnxValue **in; int nin, nmeta; MetaPair *meta; };     /* in the OnnxModel's arena */
+void ctx_quiet(Ctx *cx);              /* no look at the environment */
+sn_model *model_wrap(OnnxModel *m);
+sn_status api_report(const Ctx *cx, Status st, sn_error *err);
+Tensor tensor_of_public(Ctx *cx, const sn_tensor *s, const char *what, const char *name);     /* checked; borrows the data */
+void tensor_copy_to(const Tensor *src, void *to, const int64_t *stride);                      /* stride NULL: row-major */
+const OnnxValue **model_inputs(Arena *a, const OnnxModel *m, int *n);                         /* the main graph's inputs that are no initialisers */
 #endif

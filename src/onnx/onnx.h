@@ -316,6 +316,7 @@ extern const OpRow op_table[];
 extern const int op_table_n;
 const OpRow *op_find(const char *domain, const char *op, int64_t opset);
 /* The functions of the table's rows. */
+void op_prim_ew(OpCall *o);             /* of all elementwise primitives, as operators of the domain sinter: op_prim.c */
 #define EXPR(op, since, inputs, attrs, formula)
 #define FUNC(op, since, lo, hi, fn) void fn(OpCall *o);
 #define MSFT_EXPR(op, since, inputs, attrs, formula)

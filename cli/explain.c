@@ -1,0 +1,79 @@
+/* sinter explain: what became of a model. The report itself is api/explain.c; the picture of the graph is made here, from the importer and the planner. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- --dot: each segment's graph, the planner's kernels as groups ------------------------------------------------------------------------ */
+
+typedef struct Dot { Cli *c; const Tensor *in; bool fuse; Text text; int count; } Dot;
+
+static void dot_graph(Dot *d, Ctx *cx, Graph *g)
+{
+    Plan *p = plan_make(cx, d->c->arena, g, d->fuse);
+    if (d->count++) text_add(&d->text, "\n");
+    graph_dot(&d->text, g, p->home);
+}
+
+/* A cut's values are needed to go on: the interpreter gives them. */
+static void dot_cut(void *self, Ctx *cx, const Cut *cut, Tensor *out)
+{
+    Dot *d = self;
+    dot_graph(d, cx, cut->g);
+    interp_segment(cx, d->c->arena, cut->g, d->in, out);
+    if (cut->call) {
+        Tensor *in = NEWS(d->c->arena, Tensor, cut->call->nin + 1), *result = out + cut->g->output.n;
+        for (int i = 0; i < cut->call->nin; i++) in[i] = out[cut->call_in[i]];
+        for (int i = 0; i < cut->call->nout; i++) result[i].dt = cut->call->out_dt[i];
+        cut->call->def->eval(cx, d->c->arena, cut->call, in, result);
+    }
+    d->in = out;
+}
+
+static void write_dot(Cli *c, const OnnxModel *m, const Inputs *in, const char *path)
+{
+    char why[256];
+    Dot d = { .c = c, .in = in->t, .fuse = !flag_given(c, FLAG_no_fuse), .text = { .arena = c->arena } };
+    TraceHost host = { &d, dot_cut, &loop_call, &scan_call };
+    dot_graph(&d, c->cx, onnx_import(c->cx, c->arena, m, m->graph, 0, NULL, in->t, &host));
+    Status st = file_write(path, d.text.at, d.text.n, why, sizeof why);
+    if (st != E_OK) fail(c->cx, st, "%s: %s", path, why);
+}
+
+/* ---- the report ---------------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct Profile { Program *p; const Tensor *in; } Profile;
+
+static void profile_guarded(Ctx *cx, void *arg)
+{
+    Profile *x = arg;
+    RunStats st;
+    program_profile(cx, x->p, x->in, 5, &st);
+}
+
+int cmd_explain(Cli *c)
+{
+    bool json = flag_given(c, FLAG_json);
+    const OnnxModel *m = cli_load(c, c->arg[0]);
+    Inputs in = cli_inputs(c, m, json);
+    if (flag_value(c, FLAG_dot)) write_dot(c, m, &in, flag_value(c, FLAG_dot));
+    Program *p = cli_program(c, m, !flag_given(c, FLAG_no_fuse), false);
+    program_prepare(c->cx, p, in.t);
+    Profile x = { p, in.t };
+    Status st = guard_call(c->cx, profile_guarded, &x);
+    if (st == E_CANCELLED) fail(c->cx, st, "%s", c->cx->text);
+    const char *untimed = st == E_OK ? NULL : arena_str(c->arena, c->cx->text);
+    ExplainOptions o = { flag_given(c, FLAG_why), flag_given(c, FLAG_source), flag_value(c, FLAG_source) };
+    if (json) {
+        json_t *j = explain_json(c->cx, c->arena, p, &o);
+        json_object_set_new(j, "model", json_string(c->arg[0]));
+        if (untimed) json_object_set_new(j, "not_timed", json_string(untimed));
+        print_json(j);
+        return EXIT_FINE;
+    }
+    Text t = { .arena = c->arena };
+    explain_text(c->cx, &t, p, &o);
+    printf("%s\n%s", c->arg[0], t.at);
+    if (untimed) printf("not timed: %s\n", untimed);
+    return EXIT_FINE;
+}

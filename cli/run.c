@@ -1,0 +1,96 @@
+/* sinter run: one model, one set of inputs, its outputs. */
+#include "cli.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* DIR/NAME.npy for each output. Characters that folders do not take become '_'; names that then are equal get a number. */
+static const char **output_paths(Cli *c, const OnnxModel *m, const char *dir)
+{
+    const char **path = NEWS(c->arena, const char *, m->graph->nout + 1);
+    for (int i = 0; i < m->graph->nout; i++) {
+        char *name = arena_str(c->arena, m->graph->out[i].name);
+        for (char *p = name; *p; p++)
+            if (!isalnum((unsigned char)*p) && !strchr("._-+", *p)) *p = '_';
+        if (name[0] == '.') name[0] = '_';
+        path[i] = path_join(c->arena, dir, arena_fmt(c->arena, "%.200s.npy", name));
+        for (int k = 0; k < i; k++)
+            if (strcmp(path[i], path[k]) == 0) path[i] = path_join(c->arena, dir, arena_fmt(c->arena, "%.200s_%d.npy", name, i)), k = -1;
+    }
+    return path;
+}
+
+static void write_outputs(Cli *c, const OnnxModel *m, const Tensor *out, const char *dir, json_t *files)
+{
+    const char **path = output_paths(c, m, dir);
+    if (mkdir(dir, 0777) && errno != EEXIST) fail(c->cx, E_IO, "%s: %s", dir, strerror(errno));
+    for (int i = 0; i < m->graph->nout; i++) {
+        ctx_poll(c->cx);
+        npy_write(c->cx, path[i], &out[i]);
+        if (files) json_array_append_new(files, json_string(path[i]));
+        else printf("%s: %s%s\n", path[i], dtype_info[out[i].dt].name, shape_str(c->arena, out[i].rank, out[i].dims));
+    }
+}
+
+/* The runs after the first write into the buffers of the first. */
+static double run_repeatedly(Cli *c, const OnnxModel *m, Program *p, const Tensor *in, Tensor *out, int repeat, double *first)
+{
+    int nout = m->graph->nout;
+    size_t *bytes = NEWS(c->arena, size_t, nout + 1);
+    double *ms = NEWS(c->arena, double, repeat), start = time_now();
+    if (p) program_run(c->cx, p, c->arena, in, out, bytes);
+    else interp_run(c->cx, c->arena, m, in, out);
+    *first = (time_now() - start) * 1e3;
+    for (int i = 0; i < repeat && repeat > 1; i++) {
+        Arena *scratch = arena_new(c->cx);
+        Tensor *again = NEWS(scratch, Tensor, nout + 1);
+        for (int k = 0; k < nout && p; k++) {
+            bytes[k] = tensor_bytes(&out[k]);
+            again[k].data = out[k].data;
+        }
+        start = time_now();
+        if (p) program_run(c->cx, p, scratch, in, again, bytes);
+        else interp_run(c->cx, scratch, m, in, again);
+        ms[i] = (time_now() - start) * 1e3;
+        arena_free(scratch);
+    }
+    return repeat > 1 ? median(repeat, ms) : *first;
+}
+
+int cmd_run(Cli *c)
+{
+    bool check = flag_given(c, FLAG_check), json = flag_given(c, FLAG_json), interpret = flag_given(c, FLAG_interpreter);
+    int repeat = flag_int(c, FLAG_repeat, 1, 1);
+    Tolerance tol = { flag_real(c, FLAG_rtol, 1e-3), flag_real(c, FLAG_atol, 1e-5), false };
+    const OnnxModel *m = cli_load(c, c->arg[0]);
+    Inputs in = cli_inputs(c, m, json);
+    Tensor *out = NEWS(c->arena, Tensor, m->graph->nout + 1);
+    Program *p = interpret ? NULL : cli_program(c, m, !flag_given(c, FLAG_no_fuse), check);
+    double first, ms = run_repeatedly(c, m, p, in.t, out, repeat, &first);
+    Difference d = { .same = true };
+    if (check && !interpret) {
+        Tensor *want = NEWS(c->arena, Tensor, m->graph->nout + 1);
+        interp_run(c->cx, c->arena, m, in.t, want);
+        tol.shape_only = model_is_random(m, in.t);
+        d = compare_outputs(m, out, want, tol);
+    }
+    const char *dir = flag_value(c, FLAG_output);
+    json_t *files = json ? json_array() : NULL;
+    if (dir) write_outputs(c, m, out, dir, files);
+    if (!json) {
+        for (int i = 0; i < m->graph->nout && !dir; i++) show_tensor(c->arena, m->graph->out[i].name, &out[i]);
+        if (repeat > 1) printf("first run %.3f ms (with compilation), then %d runs, median %.3f ms\n", first, repeat, ms);
+        if (check) printf(d.same ? "check: equal to the reference interpreter\n" : "check: %s\n", d.text);
+        return d.same ? EXIT_FINE : EXIT_WRONG;
+    }
+    json_t *outputs = json_array();
+    for (int i = 0; i < m->graph->nout; i++) json_array_append_new(outputs, tensor_json(m->graph->out[i].name, &out[i], dir ? 0 : 64));
+    json_t *j = json_pack("{s:s, s:o, s:o, s:f, s:i}", "model", c->arg[0], "outputs", outputs, "files", files, "first_run_ms", first, "runs", repeat);
+    if (repeat > 1) json_object_set_new(j, "ms", json_real(ms));
+    if (check) json_object_set_new(j, "check", d.same ? json_true() : json_string(d.text));
+    print_json(j);
+    return d.same ? EXIT_FINE : EXIT_WRONG;
+}
