@@ -9,6 +9,8 @@ The input is made as magika's own code makes it (magika.py, "features extraction
 bytes, without white space at the file's begin and end; of these the first and the last 1,024; 256 where there are
 fewer. The numbers are read from the model's own config.
 """
+import signal
+signal.signal(signal.SIGINT, signal.SIG_DFL)      # ends without a traceback, also while the rest is loaded
 import json
 import os
 import struct
