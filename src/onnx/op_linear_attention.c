@@ -18,18 +18,9 @@ typedef struct LinAtt {
     Node *scale;
 } LinAtt;
 
-/* [B,Hkv,...] -> [B,H,...]: each kv head for its neighbouring query heads. */
 static Node *for_queries(const LinAtt *a, Node *x)
 {
-    Graph *g = a->g;
-    Dim *dims[MAX_RANK], *idx[MAX_RANK];
-    if (a->heads == a->kv_heads) return x;
-    for (int k = 0; k < x->rank; k++) {
-        dims[k] = k == 1 ? a->heads : x->dims[k];
-        idx[k] = dim_idx(g, k, dims[k]);
-    }
-    idx[1] = dim_div(g, idx[1], dim_div(g, a->heads, a->kv_heads));
-    return g_view(g, x, x->rank, dims, &(View){ .nidx = x->rank, .idx = idx });
+    return heads_repeat(a->o, x, a->heads);
 }
 
 static Node *swap_last(Graph *g, Node *x)
