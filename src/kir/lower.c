@@ -324,7 +324,8 @@ static void memo_put(Lowering *l, const Node *n, Dim *const *idx, KVal *v)
     unsigned h = memo_hash(n, idx, l->guard);
     e = NEW(l->arena, MemoEntry);
     e->node = n; e->guard = l->guard; e->val = v; e->next = l->memo[h];
-    e->idx = arena_copy(l->arena, idx, sizeof *idx * (size_t)(n->rank ? n->rank : 1));
+    e->idx = NEWS(l->arena, Dim *, n->rank + 1);
+    for (int i = 0; i < n->rank; i++) e->idx[i] = idx[i];
     l->memo[h] = e;
 }
 
@@ -611,6 +612,7 @@ static void lower_row_folds(Lowering *l)
 static void lower_points(Lowering *l)
 {
     const Subgraph *s = l->sub;
+    lower_row_folds(l);
     bool open = false;
     KLoop *loop[MAX_RANK]; int nl = 0;
     if (s->kind == SUB_rows) lower_row_folds(l);

@@ -1,6 +1,6 @@
 /* The random-graph test: the interpreter, the unfused program and the fused program must agree.
  *
- *   fuzz_graph [--seed N] [--count N] [--isa NAME] [--steps N] [--cache DIR] [--seconds N] [--verbose] [--kernels] [--no-shrink]
+ *   fuzz_graph [--seed N] [--count N] [--isa NAME] [--steps N] [--cache DIR] [--seconds N] [--verbose] [--kernels] [--no-shrink] [--no-fork]
  *
  * Graphs are taken in batches of consecutive seeds. A batch runs in a process of its own, so that a crash ends that batch only; its kernels
  * are compiled together. When a batch fails, its seeds run again one by one, and a failing graph is made smaller: first by fewer steps of the
@@ -21,7 +21,7 @@ enum { BATCH = 16, VARIANTS = 2, LIMIT_S = 120 };
 typedef enum Verdict { SAME, DIFFERS, RAISED, CRASHED, SLOW } Verdict;
 static const char *const verdict_name[] = { "same", "differs", "raised an error", "crashed", "ran too long" };
 
-typedef struct Args { uint64_t seed; int count, steps; double seconds; const char *isa, *cache; bool verbose, kernels, shrink; } Args;
+typedef struct Args { uint64_t seed; int count, steps; double seconds; const char *isa, *cache; bool verbose, kernels, shrink, fork; } Args;
 typedef struct Bench { Ctx *cx; Arena *arena; Target target; } Bench;
 
 static const char *isa_of(const Args *o, uint64_t seed)
@@ -96,7 +96,7 @@ static bool same_tensor(Text *t, const Val *v, bool approximate, const Tensor *g
 }
 
 /* ---- one graph --------------------------------------------------------------------------------------------------------- */
-typedef struct Job { Bench *b; Case *c; bool approximate, verbose; Text *report; Verdict verdict; int fused, unfused, served; } Job;
+typedef struct Job { Bench *b; Case *c; bool approximate, traced_only; Text *report; Verdict verdict; int fused, unfused, served; } Job;
 
 static bool run_sizes(Job *j, Segment *s, bool fuse, const Tensor *in, const int64_t *syms, const char *sizes)
 {
@@ -131,7 +131,7 @@ static void run_mode(Job *j, bool fuse)
         text_add(j->report, "the segment does not serve the sizes it was made for: %s\n", why);
         j->verdict = DIFFERS;
     } else if (!run_sizes(j, s, fuse, c->in, syms, "the traced sizes")) j->verdict = DIFFERS;
-    for (int v = 0; v < VARIANTS && c->g->sym.n && j->verdict == SAME; v++) {
+    for (int v = 0; v < VARIANTS && c->g->sym.n && !j->traced_only && j->verdict == SAME; v++) {
         Tensor in[FUZZ_INPUTS * 2];
         case_inputs(c, c->arena, v, in);
         if (!segment_serves(c->cx, c->arena, s, in, syms, &why)) continue;
@@ -203,6 +203,7 @@ typedef Verdict (*Work)(const Args *o, void *arg);
 static Verdict apart(const Args *o, Work work, void *arg, int seconds)
 {
     fflush(stdout);
+    if (!o->fork) return work(o, arg);
     pid_t pid = fork();
     if (pid == 0) {
         alarm((unsigned)seconds);
@@ -285,7 +286,7 @@ static Verdict single_work(const Args *o, void *arg)
 
 /* A case cut down: outputs replaced, inner nodes made inputs. */
 typedef struct Smaller { int output; int nin, in[64]; } Smaller;        /* node ids of the original graph; output -1: as they are */
-typedef struct Cutting { uint64_t seed; int steps; Smaller *cut; bool print; Bench *b; Case *c; int *cone; int ncone; } Cutting;
+typedef struct Cutting { uint64_t seed; int steps; Smaller *cut; bool print, sizes; Case *c; } Cutting;
 
 static bool is_cut(const Smaller *k, int id)
 {
@@ -363,7 +364,7 @@ static Verdict cut_work(const Args *o, void *arg)
         fflush(stdout);
         t = (Text){ .arena = c.arena };
     }
-    Job j = { .b = &b, .c = &c, .report = &t, .approximate = true };
+    Job j = { .b = &b, .c = &c, .report = &t, .approximate = true, .traced_only = !x->sizes };
     job_run(&j);
     if (x->print && t.at) printf("%s", t.at);
     return j.verdict;
@@ -371,7 +372,8 @@ static Verdict cut_work(const Args *o, void *arg)
 
 static bool fails(Verdict v) { return v == DIFFERS || v == CRASHED || v == RAISED; }
 
-static void shrink(const Args *o, uint64_t seed, int steps)
+/* Other sizes are drawn at random, which the values of cut nodes would not fit: they are left out once nodes are cut, if the case fails without. */
+static void shrink(const Args *o, uint64_t seed, int steps, Verdict as)
 {
     Ctx cx;
     Case c;
@@ -385,11 +387,13 @@ static void shrink(const Args *o, uint64_t seed, int steps)
     for (int i = 0; i < c.nout; i++) cone[c.out[i].n->id] = true;
     for (int id = n - 1; id >= 0; id--) for (int k = 0; cone[id] && k < c.g->node.at[id]->nin; k++) cone[c.g->node.at[id]->in[k]->id] = true;
     bool found = false;
-    for (int id = 0; id < n && !found; id++) {       /* the first node that is wrong when it is the only output */
+    for (int i = 0; i < 2 * n && !found; i++) {      /* the first node that is wrong when it is the only output */
+        int id = i % n;
         Op op = c.g->node.at[id]->op;
-        if (!cone[id] || op == OP_input || op == OP_const || op == OP_call) continue;
+        x.sizes = i >= n;
+        if (!cone[id] || op == OP_input || op == OP_const || op == OP_call || (x.sizes && !c.g->sym.n)) continue;
         cut.output = id;
-        found = fails(apart(o, cut_work, &x, LIMIT_S));
+        found = apart(o, cut_work, &x, LIMIT_S) == as;
     }
     if (!found) { printf("no output by itself is wrong\n"); arena_free(a); return; }
     memset(cone, 0, sizeof *cone * (size_t)n);
@@ -399,7 +403,7 @@ static void shrink(const Args *o, uint64_t seed, int steps)
         Node *x0 = c.g->node.at[id];
         if (!cone[id] || x0->op == OP_input || (x0->op == OP_const && x0->rank == 0) || x0->op == OP_dims || cut.nin + c.nin + 1 >= FUZZ_INPUTS) continue;
         cut.in[cut.nin++] = id;
-        if (!fails(apart(o, cut_work, &x, LIMIT_S))) { cut.nin--; continue; }
+        if (apart(o, cut_work, &x, LIMIT_S) != as) { cut.nin--; continue; }
         memset(cone, 0, sizeof *cone * (size_t)n);
         cone[cut.output] = true;
         for (int k = n - 1; k >= 0; k--) for (int q = 0; cone[k] && !is_cut(&cut, k) && q < c.g->node.at[k]->nin; q++) cone[c.g->node.at[k]->in[q]->id] = true;
@@ -420,24 +424,26 @@ static bool seed_fails(const Args *o, uint64_t seed)
     int steps = 0;
     for (int n = 1; o->shrink && n < 40 && !steps; n += n < 8 ? 1 : 4) {
         Single t = { .seed = seed, .steps = n };
-        if (fails(apart(o, single_work, &t, LIMIT_S))) steps = n;
+        Verdict w = apart(o, single_work, &t, LIMIT_S);
+        if (fails(w)) { steps = n; v = w; }
     }
     if (steps) s.steps = steps;
     if (s.steps) printf("with --steps %d\n", s.steps);
     s.print = true;
     s.graph = o->verbose || !o->shrink || v == CRASHED;
     apart(o, single_work, &s, LIMIT_S);
-    if (o->shrink && v != SLOW) shrink(o, seed, s.steps);
+    if (o->shrink && v != SLOW) shrink(o, seed, s.steps, v);
     return true;
 }
 
 int main(int argc, char **argv)
 {
-    Args o = { .seed = 1, .count = 100, .shrink = true };
+    Args o = { .seed = 1, .count = 100, .shrink = true, .fork = true };
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i], *v = i + 1 < argc ? argv[i + 1] : "";
         if (!strcmp(a, "--verbose")) o.verbose = true;
         else if (!strcmp(a, "--kernels")) o.kernels = true;
+        else if (!strcmp(a, "--no-fork")) o.fork = o.shrink = false;       /* for a debugger */
         else if (!strcmp(a, "--no-shrink")) o.shrink = false;
         else if (i + 1 == argc) { fprintf(stderr, "fuzz_graph: %s needs a value or is not known\n", a); return 2; }
         else if (i++, !strcmp(a, "--seed")) o.seed = strtoull(v, NULL, 10);
