@@ -612,7 +612,6 @@ static void lower_row_folds(Lowering *l)
 static void lower_points(Lowering *l)
 {
     const Subgraph *s = l->sub;
-    lower_row_folds(l);
     bool open = false;
     KLoop *loop[MAX_RANK]; int nl = 0;
     if (s->kind == SUB_rows) lower_row_folds(l);
