@@ -21,11 +21,7 @@ Dim **space_index(Planner *p, const Group *q, int rank, Dim *const *dims, bool o
     }
     if (n == rank && same == rank) return idx;
     for (int i = 0; i < rank; i++) want = dim_mul(g, want, dims[i]);
-<<<<<<< HEAD
     if (want != count || dim_is(count, 0)) return NULL;
-=======
-    if (want != count || dim_is(want, 0)) return NULL;
->>>>>>> 909f4d5 (fuse: a view that is an output is stored beside; nothing is divided by an empty size)
     int first = 0;
     while (first < rank && dim_is(dims[first], 1)) first++;
     for (int i = rank - 1; i >= 0; i--) {

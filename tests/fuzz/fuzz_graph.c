@@ -420,7 +420,7 @@ static bool seed_fails(const Args *o, uint64_t seed)
     Single s = { .seed = seed, .steps = o->steps };
     Verdict v = apart(o, single_work, &s, LIMIT_S);
     if (v == SAME) return false;
-    printf("== seed %llu (%s): %s\n", (unsigned long long)seed, isa_of(o, seed), verdict_name[v]);
+    fflush(stdout), printf("== seed %llu (%s): %s\n", (unsigned long long)seed, isa_of(o, seed), verdict_name[v]);
     int steps = 0;
     for (int n = 1; o->shrink && n < 40 && !steps; n += n < 8 ? 1 : 4) {
         Single t = { .seed = seed, .steps = n };
