@@ -71,7 +71,8 @@ static void launch_fill(Arena *a, const Part *p, const int64_t *syms, Launch *l)
     if (l->grain < 1) l->grain = 1;
 }
 
-static const Node *buf_node(const Part *p, int slot) { return p->loops->buf.at[p->src.buf[slot]].node; }
+static const KBuf *slot_buf(const Part *p, int slot) { return &p->loops->buf.at[p->src.buf[slot]]; }
+static const Node *buf_node(const Part *p, int slot) { return slot_buf(p, slot)->node; }
 
 static void host_call_run(void *arg, RtError *e);
 
@@ -84,6 +85,39 @@ static void *fixed_data(Arena *a, const Segment *s, const Node *n, const int64_t
     int64_t count = n->rank ? dim_eval(n->dims[0], syms, NULL) : 1, *v = NEWS(a, int64_t, count + 1);
     for (int64_t i = 0; i < count; i++) v[i] = dim_eval(n->size[i], syms, NULL);
     return v;
+}
+
+/* A constant with one axis moved behind the others; each such form is made once for a segment. */
+static void *packed_data(Segment *s, const Node *n, int axis)
+{
+    for (Packed *p = s->packed; p; p = p->next) if (p->node == n && p->axis == axis) return p->data;
+    int64_t outer = 1, inner = 1, len = dim_eval(n->dims[axis], NULL, NULL);
+    for (int k = 0; k < axis; k++) outer *= dim_eval(n->dims[k], NULL, NULL);
+    for (int k = axis + 1; k < n->rank; k++) inner *= dim_eval(n->dims[k], NULL, NULL);
+    size_t size = dtype_size(n->dt);
+    const uint8_t *from = s->fixed[n->id] ? s->fixed[n->id] : n->tensor->data;
+    uint8_t *to = block_alloc((size_t)(outer * inner * len) * size + 1);
+    if (!to) return NULL;
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t l0 = 0; l0 < len; l0 += 64)
+            for (int64_t i = 0; i < inner; i++)
+                for (int64_t l = l0; l < len && l < l0 + 64; l++)
+                    if (size == 4) memcpy(to + (size_t)((o * inner + i) * len + l) * 4, from + (size_t)((o * len + l) * inner + i) * 4, 4);
+                    else memcpy(to + (size_t)((o * inner + i) * len + l) * size, from + (size_t)((o * len + l) * inner + i) * size, size);
+    Packed *p = NEW(s->arena, Packed);
+    *p = (Packed){ s->packed, n, axis, to };
+    s->packed = p;
+    return to;
+}
+
+/* Fills in what does not change from run to run and needs no instance. */
+void segment_pack(Ctx *cx, Segment *s)
+{
+    for (int i = 0; i < s->plan->nkernel; i++) {
+        const Part *p = &s->part[i];
+        for (int k = 0; p->loops && k < p->src.nbuf; k++)
+            if (slot_buf(p, k)->last && !packed_data(s, buf_node(p, k), slot_buf(p, k)->last - 1)) fail(cx, E_NOMEM, "no memory to pack a constant");
+    }
 }
 
 void segment_run_once(Ctx *cx, Segment *s)
@@ -180,6 +214,7 @@ static Instance *instance_new(Ctx *cx, Segment *s, const int64_t *syms)
             launch_fill(a, p, syms, l);
             for (int k = 0; k < p->src.nbuf; k++) {
                 const Node *v = buf_node(p, k);
+                if (slot_buf(p, k)->last) { l->buf[k] = packed_data(s, v, slot_buf(p, k)->last - 1); continue; }
                 if (patched(s, v)) { struct Patch q = { at, k, v->id }; vec_push(a, &patch, q); continue; }
                 l->buf[k] = where[v->id] ? where[v->id] : fixed_data(a, s, v, syms);
             }

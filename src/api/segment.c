@@ -108,6 +108,7 @@ Segment *segment_new(Ctx *cx, const Target *t, Graph *g, const ProgramOptions *o
     find_lives(s);
     find_shares(s);
     segment_run_once(cx, s);
+    segment_pack(cx, s);
     s->times.plan_s = t1 - t0; s->times.print_s = t2 - t1; s->times.build_s = t3 - t2;
     log_line(cx, 1, "segment: %d nodes, %d kernels; plan %.1f ms, print %.1f ms, build %.1f ms (%d compiled, %d from disk)", g->node.n, s->plan->nkernel,
         1e3 * (t1 - t0), 1e3 * (t2 - t1), 1e3 * (t3 - t2), s->times.build.compiled, s->times.build.from_disk);
@@ -118,6 +119,7 @@ void segment_free(Segment *s)
 {
     if (!s) return;
     while (s->idle) { Instance *x = s->idle; s->idle = x->next; instance_free(s, x); }
+    for (Packed *p = s->packed; p; p = p->next) block_free(p->data);
     if (s->once_block) s->target->api->release(s->target->device, s->once_block);
     pthread_mutex_destroy(&s->lock);
     arena_free(s->arena);

@@ -14,6 +14,8 @@ typedef struct Part {                   /* one kernel of the plan; loops NULL: a
     struct Part *join_mate;             /* an earlier copy into the same join: counted as one launch */
 } Part;
 
+typedef struct Packed { struct Packed *next; const Node *node; int axis; void *data; } Packed;
+
 typedef struct Instance {
     struct Instance *next;
     int64_t *syms;
@@ -36,6 +38,7 @@ struct Segment {
     int *first, *last, *share;          /* by node id: kernels that write and last read it; the node whose memory it takes over, or -1 */
     void **fixed;                       /* by node id: constants, results computed once; else NULL */
     void *once_block; int64_t once_bytes;
+    Packed *packed;                     /* constants in the forms that contractions want */
     bool interpreted; const char *interpreted_why;      /* no kernels: the reference interpreter runs it */
     pthread_mutex_t lock;               /* over idle and last_syms */
     Instance *idle; int nidle;
@@ -47,6 +50,7 @@ struct Segment {
 bool segment_is_output(const Segment *s, const Node *n);
 void segment_raise(Ctx *cx, const Segment *s, const RtError *e);
 void segment_run_once(Ctx *cx, Segment *s);                  /* kernels that depend on constants only */
+void segment_pack(Ctx *cx, Segment *s);                      /* constants that kernels want in another order of axes */
 void instance_free(const Segment *s, Instance *x);
 int64_t node_bytes(const Node *n, const int64_t *syms);
 #endif

@@ -614,7 +614,7 @@ static void sort_kernels(Planner *p)
     }
     for (int i = 0; i < plan->nkernel; i++) {
         Subgraph *s = &plan->kernel[i];
-        s->home = plan->home; s->stored = plan->stored; s->iter = (Dim *const *const *)p->iter;
+        s->home = plan->home; s->stored = plan->stored; s->constant = p->constant; s->iter = (Dim *const *const *)p->iter;
         for (int a = 1; a < s->nnode; a++) {         /* in order of id */
             Node **v = (Node **)s->node, *x = v[a];
             int b = a;

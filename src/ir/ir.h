@@ -274,6 +274,7 @@ typedef struct Subgraph {
     Dim *const *const *iter;            /* by node id, for a fold over rows: in[0]'s index at a point of the space; NULL for other nodes */
     const int *home;                    /* by node id: the kernel that computes it, or HOME_... */
     const uint8_t *stored;              /* by node id: lies in memory */
+    const uint8_t *constant;            /* by node id: its elements are known when the program is made */
 } Subgraph;
 enum { HOME_free = -1, HOME_memory = -2, HOME_body = -3 };  /* computed by whoever needs it; input or constant; inside a contraction's loops */
 #endif

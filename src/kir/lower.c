@@ -163,14 +163,14 @@ static int cost_again(const KVal *v)
 }
 
 /* ---- memory ---------------------------------------------------------------------------------------------------------------------- */
-static int buf_of(Lowering *l, const Node *n, bool write)
+static int buf_of(Lowering *l, const Node *n, bool write, int packed)
 {
     for (int i = 0; i < l->k->buf.n; i++)
-        if (l->k->buf.at[i].node == n && !l->k->buf.at[i].scratch) {
+        if (l->k->buf.at[i].node == n && !l->k->buf.at[i].scratch && l->k->buf.at[i].last == packed) {
             if (write) l->k->buf.at[i].write = true; else l->k->buf.at[i].read = true;
             return i;
         }
-    KBuf b = { .node = n, .dt = n->dt, .read = !write, .write = write };
+    KBuf b = { .node = n, .dt = n->dt, .read = !write, .write = write, .last = packed };
     vec_push(l->arena, &l->k->buf, b);
     return l->k->buf.n - 1;
 }
@@ -202,10 +202,35 @@ static KAddr guarded(Lowering *l, Dim *off, int npred, const Pred *pred)
     return a;
 }
 
+/* A constant that a contraction reads with lanes apart is packed once: the axis that the lanes run over comes last. 1 + that axis, or 0. */
+static int packed_axis(const Lowering *l, const Node *n, Dim *const *idx)
+{
+    bool once = l->sub->nnode && l->sub->constant[l->sub->node[0]->id];      /* such a kernel's operands may not be computed yet */
+    if (once || !l->sub->constant[n->id] || l->sub->kind != SUB_dot || !l->k->vec_var || l->cur->depth <= l->point->depth) return 0;
+    int axis = -1, last = -1;
+    for (int k = 0; k < n->rank; k++) {
+        if (!dim_is_const(n->dims[k])) return 0;
+        if (!dim_is(n->dims[k], 1)) last = k;
+        if (!dim_uses(idx[k], l->k->vec_var->var)) continue;
+        if (axis >= 0) return 0;
+        axis = k;
+    }
+    Dim *c, *rest;
+    if (axis < 0 || axis == last || !dim_linear(l->g, idx[axis], l->k->vec_var->var, &c, &rest) || !dim_is(c, 1)) return 0;
+    return axis + 1;
+}
+
 static KVal *val_load(Lowering *l, const Node *n, Dim *const *idx, int npred, const Pred *pred, Scalar fill)
 {
-    KVal p = { .kind = KV_load, .dt = n->dt, .buf = buf_of(l, n, false), .imm = fill, .node = n };
-    p.at = guarded(l, linear(l->g, n->rank, n->dims, idx), npred, pred);
+    int packed = packed_axis(l, n, idx);
+    Dim *dims[MAX_RANK], *at[MAX_RANK];
+    for (int k = 0, j = 0; k < n->rank; k++) {
+        if (k == packed - 1) continue;
+        dims[j] = n->dims[k]; at[j++] = idx[k];
+    }
+    if (packed) { dims[n->rank - 1] = n->dims[packed - 1]; at[n->rank - 1] = idx[packed - 1]; }
+    KVal p = { .kind = KV_load, .dt = n->dt, .buf = buf_of(l, n, false, packed), .imm = fill, .node = n };
+    p.at = guarded(l, linear(l->g, n->rank, dims, at), npred, pred);
     return val_new(l, &p);
 }
 
@@ -332,7 +357,7 @@ static void memo_put(Lowering *l, const Node *n, Dim *const *idx, KVal *v)
 /* ---- stores ------------------------------------------------------------------------------------------------------------------------ */
 static void store_add(Lowering *l, const SubStore *s, KVal *v, Combine how)
 {
-    KStmt st = { .kind = KS_store, .val = v, .buf = buf_of(l, s->into, true), .how = how };
+    KStmt st = { .kind = KS_store, .val = v, .buf = buf_of(l, s->into, true, 0), .how = how };
     st.at.off = linear(l->g, s->into->rank, s->into->dims, s->coord);
     values_in_addr(l, &st.at, &st.opnd, &st.nopnd);
     KBlock *b = block_for_addr(l, v->block, &st.at, st.nopnd, st.opnd);
@@ -674,32 +699,24 @@ static void lower_scatter(Lowering *l)
     loops_close(l, loop, nl);
 }
 
-static LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes, bool vec_k)
+/* How a kernel uses lanes: over an axis of the space (lane), or (lane < 0) over the last axis that folds reduce. */
+static LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes, int lane)
 {
     LoopKernel *k = NEW(a, LoopKernel);
     k->g = g; k->arena = a; k->sub = sub; k->lanes = lanes; k->mr = 1;
     Lowering *l = NEW(a, Lowering);
-    *l = (Lowering){ .cx = cx, .arena = a, .g = g, .sub = sub, .k = k, .vec_k = vec_k };
+    *l = (Lowering){ .cx = cx, .arena = a, .g = g, .sub = sub, .k = k };
     l->done = NEWS(a, uint8_t, sub->nstore + 1);
     bool serial = sub->kind == SUB_scatter;
-    /* roles of the axes: the last one of more than one element runs in lanes; if rows run along it, their loops do */
-    int last = -1;
-    for (int i = 0; i < sub->rank; i++) if (!dim_is(sub->space[i], 1)) last = i;
-    bool across = sub->kind == SUB_rows && vec_k;    /* lanes over the rows although the row's axis comes last */
-    if (across) {
-        vec_k = l->vec_k = false;
-        last = -1;
-        for (int i = 0; i < sub->rank; i++) if (!(sub->rows >> i & 1) && !dim_is(sub->space[i], 1)) last = i;
-    }
-    l->rows_vec = sub->kind == SUB_rows && !across && last >= 0 && (sub->rows >> last & 1) && lanes > 1;
-    bool point_vec = !serial && !l->rows_vec && !vec_k && lanes > 1 && last >= 0 && !(sub->rows >> last & 1);
-    if (serial || (!point_vec && !l->rows_vec && !vec_k)) k->lanes = 1;
+    if (lanes > 1 && lane < 0) { l->rows_vec = sub->kind == SUB_rows; l->vec_k = sub->kind == SUB_dot; }
+    bool point_vec = lanes > 1 && lane >= 0 && !serial;
+    if (!point_vec && !l->rows_vec && !l->vec_k) k->lanes = 1;
     if (!serial)
         for (int i = 0; i < sub->rank; i++)
             if (!(sub->rows >> i & 1) && !dim_is(sub->space[i], 1)) {
                 Dim *var = dim_idx(g, SPACE_VAR + i, sub->space[i]);
                 k->par[k->npar++] = (KAxis){ var, sub->space[i], 1 };
-                if (point_vec && i == last) k->vec_var = var;
+                if (point_vec && i == lane) k->vec_var = var;
             }
     k->top = block_new(l, NULL, NULL);
     k->body = block_new(l, k->top, NULL);
@@ -720,18 +737,35 @@ static LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, 
     return k;
 }
 
-/* Loads inside the loops of a contraction that would gather lane by lane. */
-static int strided_loads(const LoopKernel *k, const KBlock *b, const Dim *lane, int depth)
+/* What the loads of the innermost loops and the stores cost for each vector, in vector loads: one if the lanes lie together or share the element. */
+typedef struct Costing { const LoopKernel *k; double loads, stores; } Costing;
+static void cost_walk(Costing *x, const KBlock *b, const Dim *lane, bool inner)
 {
-    int n = 0;
     for (int i = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
-        if (s->kind == KS_loop) n += strided_loads(k, s->loop->body, s->loop->vector ? s->loop->var : lane, depth + (s->loop->blocked ? 0 : 1));
-        if (s->kind != KS_val || s->val->kind != KV_load || !lane || !depth || !dim_uses(s->val->at.off, lane->var)) continue;
-        Dim *c, *rest;
-        n += !dim_linear(k->g, s->val->at.off, lane->var, &c, &rest) || !(dim_is(c, 1));
+        if (s->kind == KS_loop) { cost_walk(x, s->loop->body, s->loop->vector ? s->loop->var : lane, inner || !s->loop->blocked); continue; }
+        bool load = s->kind == KS_val && s->val->kind == KV_load, store = s->kind == KS_store;
+        if (!load && !store) continue;
+        const KAddr *at = load ? &s->val->at : &s->at;
+        double c = 1;
+        Dim *coef, *rest;
+        if (lane && dim_uses(at->off, lane->var)) {
+            if (!dim_linear(x->k->g, at->off, lane->var, &coef, &rest)) c = 24;
+            else if (!dim_is(coef, 1)) c = 14;
+            else for (int p = 0; p < at->npred; p++) if (dim_uses(at->pred[p].e, lane->var)) { c = 2; break; }
+        }
+        if (store) x->stores += c;
+        else if (inner) x->loads += c;
     }
-    return n;
+}
+
+static double lanes_cost(const LoopKernel *k, int64_t extent, int64_t reduced)
+{
+    Costing x = { k, 0, 0 };
+    cost_walk(&x, k->body, NULL, false);
+    int64_t vectors = (extent + k->lanes - 1) / k->lanes;
+    double waste = extent > 0 ? (double)(vectors * k->lanes) / (double)extent : 1;
+    return (x.loads + 1) * waste + x.stores / (double)(reduced > 0 ? reduced : 1);
 }
 
 /* Elements of the innermost axis that the contractions of a kernel reduce. */
@@ -747,24 +781,36 @@ static int64_t own_length(const Graph *g, const Subgraph *sub)
     return n;
 }
 
+/* Tries the ways to use lanes and takes the cheapest by the addresses that come out. */
 LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes)
 {
-    LoopKernel *k = lower_once(cx, a, g, sub, lanes, false);
-    if (sub->kind == SUB_dot && lanes > 1) {
-        int bad = strided_loads(k, k->body, NULL, 0);
-        if ((bad || !k->vec_var) && own_length(g, sub) >= lanes) {
-            LoopKernel *other = lower_once(cx, a, g, sub, lanes, true);
-            int worse = strided_loads(other, other->body, NULL, 0);
-            if (worse < bad || (!k->vec_var && !worse)) k = other;
+    LoopKernel *best = NULL;
+    int last = -1;
+    for (int i = 0; i < sub->rank; i++) if (!dim_is(sub->space[i], 1)) last = i;
+    bool rows_last = last >= 0 && (sub->rows >> last & 1);
+    if (lanes == 1 || (sub->kind != SUB_dot && sub->kind != SUB_rows)) best = lower_once(cx, a, g, sub, lanes, rows_last ? -1 : last);
+    else {
+        int64_t own = sub->kind == SUB_dot ? own_length(g, sub) : rows_last ? dim_hint(g, sub->space[last]) : 0, reduced = 1;
+        for (int i = 0; i < sub->rank; i++) if (sub->rows >> i & 1) reduced *= dim_hint(g, sub->space[i]);
+        for (int i = 0; i < sub->nnode; i++) {
+            const Node *f = sub->node[i];
+            for (int k = 0; sub->kind == SUB_dot && f->op == OP_fold && k < f->in[0]->rank; k++) if (f->axes >> k & 1) reduced *= dim_hint(g, f->in[0]->dims[k]);
         }
-    }
-    if (sub->kind == SUB_rows && lanes > 1 && !k->vec_var) {          /* rows whose elements lie apart: the lanes go over the rows */
-        int bad = strided_loads(k, k->body, NULL, 0);
-        if (bad) {
-            LoopKernel *other = lower_once(cx, a, g, sub, lanes, true);
-            if (other->vec_var && strided_loads(other, other->body, NULL, 0) < bad) k = other;
+        double least = 0;
+        for (int lane = sub->rank - 1; lane >= -1; lane--) {
+            if (lane >= 0 && ((sub->rows >> lane & 1) || dim_is(sub->space[lane], 1))) continue;
+            if (lane < 0 && own == 0) continue;
+            int64_t extent = lane < 0 ? own : dim_hint(g, sub->space[lane]);
+            if (best && sub->kind == SUB_dot && extent < 4) continue;
+            LoopKernel *k = lower_once(cx, a, g, sub, lanes, lane);
+            double cost = lanes_cost(k, extent, reduced);
+            log_line(cx, 6, "kernel %d: lanes over axis %d: cost %.2f", sub->id, lane, cost);
+            if (best && cost >= least) continue;
+            best = k;
+            least = cost;
         }
+        if (!best) best = lower_once(cx, a, g, sub, 1, -1);     /* a single element */
     }
-    kernel_schedule(k, lanes);
-    return k;
+    kernel_schedule(best, lanes);
+    return best;
 }
