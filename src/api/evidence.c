@@ -51,15 +51,15 @@ void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds
     (void)cx;
     const Graph *g = s->g;
     *e = s->times;
-    KernelEvidence *k = NEWS(a, KernelEvidence, s->plan->nkernel + 1);
-    e->nkernel = s->plan->nkernel;
+    KernelEvidence *k = NEWS(a, KernelEvidence, s->npart + 1);
+    e->nkernel = s->npart;
     e->kernel = k;
-    for (int i = 0; i < s->plan->nkernel; i++) {
+    for (int i = 0; i < s->npart; i++) {
         const Part *p = &s->part[i];
         k[i].name = p->loops ? p->src.name : p->sub->node[0]->call->def->name;
         k[i].kind = kind_name[p->sub->kind];
         k[i].source = p->loops ? p->src.text : NULL;
-        k[i].once = s->plan->once[i];
+        k[i].once = s->part[i].once;
         k[i].seconds = seconds ? seconds[i] : 0;
         kernel_operators(a, s, p, &k[i]);
         kernel_traffic(s, p, &k[i]);

@@ -113,7 +113,7 @@ static void *packed_data(Segment *s, const Node *n, int axis)
 /* Fills in what does not change from run to run and needs no instance. */
 void segment_pack(Ctx *cx, Segment *s)
 {
-    for (int i = 0; i < s->plan->nkernel; i++) {
+    for (int i = 0; i < s->npart; i++) {
         const Part *p = &s->part[i];
         for (int k = 0; p->loops && k < p->src.nbuf; k++)
             if (slot_buf(p, k)->last && !packed_data(s, buf_node(p, k), slot_buf(p, k)->last - 1)) fail(cx, E_NOMEM, "no memory to pack a constant");
@@ -124,12 +124,12 @@ void segment_run_once(Ctx *cx, Segment *s)
 {
     int n = 0;
     int64_t bytes = 0;
-    for (int i = 0; i < s->plan->nkernel; i++) n += s->plan->once[i];
+    for (int i = 0; i < s->npart; i++) n += s->part[i].once;
     if (!n) return;
     int64_t *at = NEWS(s->arena, int64_t, s->g->node.n + 1);
     for (int id = 0; id < s->g->node.n; id++) {
         at[id] = -1;
-        if (s->first[id] < 0 || !s->plan->once[s->first[id]]) continue;
+        if (s->first[id] < 0 || !s->part[s->first[id]].once) continue;
         at[id] = bytes;
         bytes += (node_bytes(s->g->node.at[id], NULL) + 63) & ~(int64_t)63;
     }
@@ -138,8 +138,8 @@ void segment_run_once(Ctx *cx, Segment *s)
     for (int id = 0; id < s->g->node.n; id++) if (at[id] >= 0) s->fixed[id] = (uint8_t *)s->once_block + at[id];
     Launch *l = NEWS(s->arena, Launch, n);
     n = 0;
-    for (int i = 0; i < s->plan->nkernel; i++) {
-        if (!s->plan->once[i]) continue;
+    for (int i = 0; i < s->npart; i++) {
+        if (!s->part[i].once) continue;
         launch_fill(s->arena, &s->part[i], NULL, &l[n]);
         l[n].id = i;
         for (int k = 0; k < s->part[i].src.nbuf; k++) l[n].buf[k] = fixed_data(s->arena, s, buf_node(&s->part[i], k), NULL);
@@ -199,13 +199,13 @@ static Instance *instance_new(Ctx *cx, Segment *s, const int64_t *syms)
     x->syms = arena_copy(a, syms, sizeof *syms * (size_t)(s->g->sym.n + 1));
     void **where = NEWS(a, void *, s->g->node.n + 1);
     place_buffers(cx, s, x, where);
-    int n = s->plan->nkernel;
+    int n = s->npart;
     x->launch = NEWS(a, Launch, n + 1);
     x->part = NEWS(a, int, n + 1);
     x->host = NEWS(a, HostCall, n + 1);
     VEC(struct Patch) patch = { 0 };
     for (int i = 0; i < n; i++) {
-        if (s->plan->once[i]) continue;
+        if (s->part[i].once) continue;
         const Part *p = &s->part[i];
         int at = x->nlaunch++;
         Launch *l = &x->launch[at];
@@ -351,7 +351,7 @@ static void compare_kernel(Ctx *cx, RunJob *j, int launch, const Tensor *want, N
         const KBuf *b = &p->loops->buf.at[p->src.buf[k]];
         if (!b->write || s->last[b->node->id] < j->x->part[launch]) continue;
         bool more = false;              /* other kernels still write parts of it */
-        for (int q = j->x->part[launch] + 1; q < s->plan->nkernel; q++)
+        for (int q = j->x->part[launch] + 1; q < s->npart; q++)
             for (int w = 0; s->part[q].loops && w < s->part[q].loops->buf.n; w++) more |= s->part[q].loops->buf.at[w].node == b->node && s->part[q].loops->buf.at[w].write && !s->part[q].loops->buf.at[w].scratch;
         for (int i = 0; i < n && !more; i++) {
             if (node[i] != b->node) continue;

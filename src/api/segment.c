@@ -1,6 +1,8 @@
 /* One graph compiled: plan, kernels as loops, kernels as text, kernels as code; then what depends on constants only is run. See instance.c for runs. */
 #include "api/segment.h"
 
+#include <string.h>
+
 /* Kernels between which each node lives in memory. */
 static void find_lives(Segment *s)
 {
@@ -8,7 +10,7 @@ static void find_lives(Segment *s)
     s->first = NEWS(s->arena, int, n + 1);
     s->last = NEWS(s->arena, int, n + 1);
     for (int i = 0; i < n; i++) s->first[i] = s->last[i] = -1;
-    for (int i = 0; i < s->plan->nkernel; i++) {
+    for (int i = 0; i < s->npart; i++) {
         const Part *p = &s->part[i];
         for (int k = 0; !p->loops && k < p->sub->nnode; k++) {
             const Node *x = p->sub->node[k];
@@ -22,7 +24,7 @@ static void find_lives(Segment *s)
             s->last[b->node->id] = i;
         }
     }
-    for (int i = 0; i < s->g->output.n; i++) s->last[s->g->output.at[i].node->id] = s->plan->nkernel;
+    for (int i = 0; i < s->g->output.n; i++) s->last[s->g->output.at[i].node->id] = s->npart;
 }
 
 /* Which results take over the memory of an operand that is read there for the last time. */
@@ -33,15 +35,15 @@ static void find_shares(Segment *s)
     s->share = NEWS(s->arena, int, n + 1);
     for (int i = 0; i < n; i++) s->share[i] = -1;
     if (s->opt.check) return;           /* a check compares after each kernel and wants everything apart */
-    for (int i = 0; i < s->plan->nkernel; i++) {
+    for (int i = 0; i < s->npart; i++) {
         const LoopKernel *k = s->part[i].loops;
-        for (int o = 0; k && !s->plan->once[i] && o < k->buf.n; o++) {
+        for (int o = 0; k && !s->part[i].once && o < k->buf.n; o++) {
             const KBuf *to = &k->buf.at[o];
             if (to->scratch || !to->write || s->first[to->node->id] != i || segment_is_output(s, to->node)) continue;
             for (int j = 0; j < k->buf.n; j++) {
                 const KBuf *from = &k->buf.at[j];
                 if (j == o || from->scratch || from->write || taken[from->node->id] || s->last[from->node->id] != i || s->first[from->node->id] < 0) continue;
-                if (segment_is_output(s, from->node) || s->plan->once[s->first[from->node->id]] || !kernel_may_alias(k, j, o)) continue;
+                if (segment_is_output(s, from->node) || s->part[s->first[from->node->id]].once || !kernel_may_alias(k, j, o)) continue;
                 s->share[to->node->id] = from->node->id;
                 taken[from->node->id] = true;
                 break;
@@ -50,25 +52,77 @@ static void find_shares(Segment *s)
     }
 }
 
+static void part_add(Ctx *cx, Segment *s, const Subgraph *sub, LoopKernel *k, bool once)
+{
+    Part *p = &s->part[s->npart];
+    *p = (Part){ .sub = sub, .once = once, .loops = k };
+    if (k) {
+        gen_c(cx, s->arena, k, &p->src);
+        log_line(cx, 4, "%s", p->src.text);
+    }
+    for (int j = 0; j < s->npart && !p->join_mate; j++)
+        if (sub->nstore == 1 && sub->nnode == 0 && s->part[j].sub->nstore && s->part[j].sub->nnode == 0 && s->part[j].sub->store[0].into == sub->store[0].into)
+            p->join_mate = &s->part[j];
+    s->npart++;
+}
+
+/* An operand that a contraction wants with another axis last: a kernel before it copies it into a node of its own. */
+static void add_packing(Ctx *cx, Segment *s, LoopKernel *k, KBuf *b)
+{
+    Graph *g = s->g;
+    Node *n = (Node *)b->node;
+    Dim **dims = NEWS(s->arena, Dim *, n->rank + 1), **idx = NEWS(s->arena, Dim *, n->rank + 1), **point = NEWS(s->arena, Dim *, n->rank + 1);
+    for (int i = 0, m = 0; i < n->rank; i++) {
+        int to = i == b->last - 1 ? n->rank - 1 : m++;
+        dims[to] = n->dims[i];
+        idx[i] = dim_idx(g, to, n->dims[i]);
+    }
+    g->cur_origin = k->sub->node[0]->origin;
+    /* not g_transpose: it would look through a view that is stored. The fill, which nothing reads, keeps it apart from equal views of the graph. */
+    Node proto = { .op = OP_view, .dt = n->dt, .rank = n->rank, .dims = dims, .nin = 1, .in = &n, .view = { .nidx = n->rank, .idx = idx, .fill = { .i = 0x7061636b } } };
+    Node *v = graph_add(g, &proto);
+    int count = g->node.n + 1, *home = NEWS(s->arena, int, count);
+    uint8_t *none = NEWS(s->arena, uint8_t, count);
+    for (int i = 0; i < count; i++) home[i] = HOME_memory;
+    Subgraph *sub = NEW(s->arena, Subgraph);
+    home[v->id] = sub->id = 0;
+    for (int i = 0; i < v->rank; i++) point[i] = dim_idx(g, SPACE_VAR + i, v->dims[i]);
+    SubStore *store = NEW(s->arena, SubStore);
+    *store = (SubStore){ v, v, point, point };
+    Node **node = NEW(s->arena, Node *);
+    *node = v;
+    *sub = (Subgraph){ .kind = SUB_map, .rank = v->rank, .space = v->dims, .nnode = 1, .node = node, .nstore = 1, .store = store, .home = home, .stored = none, .constant = none };
+    sub->iter = arena_alloc(s->arena, sizeof *sub->iter * (size_t)count);
+    b->node = v;
+    b->last = 0;
+    for (int i = 0; i < s->npart; i++) if (s->part[i].loops && s->part[i].sub->nstore && s->part[i].sub->store[0].node == v) return;     /* there already */
+    part_add(cx, s, sub, kernel_lower(cx, s->arena, g, sub, s->target->lanes), false);
+}
+
 static void print_kernels(Ctx *cx, Segment *s)
 {
+    int most = s->plan->nkernel;
     for (int i = 0; i < s->plan->nkernel; i++) {
-        Part *p = &s->part[i];
-        p->sub = &s->plan->kernel[i];
+        const Subgraph *sub = &s->plan->kernel[i];
         ctx_poll(cx);
-        if (p->sub->kind == SUB_call) continue;
-        p->loops = kernel_lower(cx, s->arena, s->g, p->sub, s->target->lanes);
-        gen_c(cx, s->arena, p->loops, &p->src);
-        log_line(cx, 4, "%s", p->src.text);
-        for (int j = 0; j < i && !p->join_mate; j++)
-            if (s->part[j].sub->nstore && p->sub->nstore == 1 && p->sub->nnode == 0 && s->part[j].sub->nnode == 0 && s->part[j].sub->store[0].into == p->sub->store[0].into)
-                p->join_mate = &s->part[j];
+        LoopKernel *k = sub->kind == SUB_call ? NULL : kernel_lower(cx, s->arena, s->g, sub, s->target->lanes);
+        int packs = 0;
+        for (int j = 0; k && j < k->buf.n; j++) packs += k->buf.at[j].last && !sub->constant[k->buf.at[j].node->id];
+        if (s->npart + packs + (s->plan->nkernel - i) > most) {
+            most += 64 + packs;
+            Part *more = NEWS(s->arena, Part, most + 1);
+            memcpy(more, s->part, sizeof *more * (size_t)s->npart);
+            for (int j = 0; j < s->npart; j++) if (more[j].join_mate) more[j].join_mate = &more[more[j].join_mate - s->part];
+            s->part = more;
+        }
+        for (int j = 0; packs && j < k->buf.n; j++) if (k->buf.at[j].last && !sub->constant[k->buf.at[j].node->id]) add_packing(cx, s, k, &k->buf.at[j]);
+        part_add(cx, s, sub, k, s->plan->once[i]);
     }
 }
 
 static void build_kernels(Ctx *cx, Segment *s)
 {
-    int n = s->plan->nkernel, m = 0;
+    int n = s->npart, m = 0;
     KernelText *text = NEWS(s->arena, KernelText, n + 1);
     const Kernel **out = NEWS(s->arena, const Kernel *, n + 1);
     for (int i = 0; i < n; i++)
@@ -93,24 +147,24 @@ Segment *segment_new(Ctx *cx, const Target *t, Graph *g, const ProgramOptions *o
     double t0 = time_now();
     s->plan = plan_make(cx, a, g, o->fuse);
     s->part = NEWS(a, Part, s->plan->nkernel + 1);
-    s->fixed = NEWS(a, void *, g->node.n + 1);
     s->last_syms = NEWS(a, int64_t, g->sym.n + 1);
     double t1 = time_now();
     Status st = guard_call(cx, try_kernels, &(Making){ s });
     if (st == E_UNSUPPORTED) {          /* a dtype that kernels cannot spell: the interpreter is slow, and right */
         s->interpreted = true;
         s->interpreted_why = arena_str(a, cx->text);
-        s->plan->nkernel = 0;
+        s->npart = 0;
     } else if (st != E_OK) fail_again(cx);
     double t2 = time_now();
     build_kernels(cx, s);
     double t3 = time_now();
+    s->fixed = NEWS(a, void *, g->node.n + 1);       /* packing added nodes */
     find_lives(s);
     find_shares(s);
     segment_run_once(cx, s);
     segment_pack(cx, s);
     s->times.plan_s = t1 - t0; s->times.print_s = t2 - t1; s->times.build_s = t3 - t2;
-    log_line(cx, 1, "segment: %d nodes, %d kernels; plan %.1f ms, print %.1f ms, build %.1f ms (%d compiled, %d from disk)", g->node.n, s->plan->nkernel,
+    log_line(cx, 1, "segment: %d nodes, %d kernels; plan %.1f ms, print %.1f ms, build %.1f ms (%d compiled, %d from disk)", g->node.n, s->npart,
         1e3 * (t1 - t0), 1e3 * (t2 - t1), 1e3 * (t3 - t2), s->times.build.compiled, s->times.build.from_disk);
     return s;
 }
@@ -137,6 +191,6 @@ bool segment_serves(Ctx *cx, Arena *scratch, const Segment *s, const Tensor *in,
     return host_bind(cx, scratch, g, in, syms, why);
 }
 
-int segment_kernels(const Segment *s) { return s->plan->nkernel; }
+int segment_kernels(const Segment *s) { return s->npart; }
 int segment_outputs(const Segment *s) { return s->g->output.n; }
 int segment_symbols(const Segment *s) { return s->g->sym.n; }

@@ -9,6 +9,7 @@ enum { MAX_IDLE = 8 };                  /* idle instances that are kept */
 
 typedef struct Part {                   /* one kernel of the plan; loops NULL: a call */
     const Subgraph *sub;
+    bool once;                          /* depends on constants only */
     LoopKernel *loops; KernelSource src;
     const Kernel *built;
     struct Part *join_mate;             /* an earlier copy into the same join: counted as one launch */
@@ -34,7 +35,7 @@ struct Segment {
     Graph *g;
     ProgramOptions opt;
     Plan *plan;
-    Part *part;                         /* plan->nkernel of them */
+    Part *part; int npart;              /* kernels of the plan, and before contractions those that pack their operands */
     int *first, *last, *share;          /* by node id: kernels that write and last read it; the node whose memory it takes over, or -1 */
     void **fixed;                       /* by node id: constants, results computed once; else NULL */
     void *once_block; int64_t once_bytes;

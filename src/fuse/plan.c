@@ -514,6 +514,29 @@ static void place_whole(Planner *p, Node *n)
     }
 }
 
+/* Does a view keep its source's elements in their order (reshape, squeeze)? */
+static bool is_reshape(Planner *p, const Node *v)
+{
+    const Node *x = v->in[0];
+    if (v->view.npred) return false;
+    Dim *from = dim_const(p->g, 0), *to = dim_const(p->g, 0), *a = dim_const(p->g, 1), *b = dim_const(p->g, 1);
+    for (int k = 0; k < v->rank; k++) { to = dim_add(p->g, dim_mul(p->g, to, v->dims[k]), dim_idx(p->g, k, v->dims[k])); a = dim_mul(p->g, a, v->dims[k]); }
+    for (int k = 0; k < x->rank; k++) { from = dim_add(p->g, dim_mul(p->g, from, x->dims[k]), v->view.idx[k]); b = dim_mul(p->g, b, x->dims[k]); }
+    return from == to && a == b;
+}
+
+/* Unfused, an operator that moves data (Transpose, Slice, Pad, Expand ...) is a kernel of its own, as in a framework that runs operators one by one. */
+static void mark_moves(Planner *p)
+{
+    for (int id = 0; id < p->g->node.n; id++) {
+        const Node *n = p->g->node.at[id];
+        for (int i = 0; p->live[id] && i < n->nin; i++) {
+            const Node *v = n->in[i];
+            if (v->op == OP_view && v->origin != n->origin && p->g->origin.at[v->origin].op && v->in[0]->op != OP_const && v->in[0]->op != OP_dims && !p->constant[v->id] && !is_reshape(p, v)) p->dense[v->id] = 1;
+        }
+    }
+}
+
 static void place(Planner *p, Node *n)
 {
     switch (class_of(n)) {
@@ -641,6 +664,7 @@ Plan *plan_make(Ctx *cx, Arena *a, Graph *g, bool fuse)
     p->writers = arena_alloc(a, size_mul(a, sizeof *p->writers, (size_t)n));
     mark_live(p);
     mark_constant(p);
+    if (!fuse) mark_moves(p);
     int nodes = g->node.n;
     for (int id = 0; id < nodes; id++) {
         p->home[id] = HOME_free;

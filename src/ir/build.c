@@ -95,6 +95,10 @@ Node *g_op(Graph *g, Op op, int n, Node *const *in)
     for (int k = 1; k < n; k++) rank = dims_broadcast(g, rank, dims, in[k]->rank, in[k]->dims, dims);
     Node *to[3];
     for (int k = 0; k < n; k++) to[k] = g_expand(g, in[k], rank, dims);
+    if (op == OP_pow && in[1]->op == OP_const && in[1]->rank == 0 && dtype_is_float(in[1]->dt) && scalar_load(in[1]->dt, in[1]->tensor->data).f == 2) {
+        op = OP_mul;                    /* the same value: both round the exact square once */
+        to[1] = to[0];
+    }
     DType dt = p->compares ? DT_bool : to[n - 1]->dt;
     return graph_add(g, &(Node){ .op = op, .dt = dt, .rank = rank, .dims = dims, .nin = n, .in = to });
 }

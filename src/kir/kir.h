@@ -62,7 +62,7 @@ typedef struct KStmt {
 } KStmt;
 struct KBlock { VEC(KStmt) stmt; KLoop *loop; KBlock *up; int depth; };
 
-/* scratch: a private row of `size` elements, no parameter. last > 0: a constant packed for this kernel, its axis last - 1 moved behind the others. */
+/* scratch: a private row of `size` elements, no parameter. last > 0: packed for this kernel, its axis last - 1 moved behind the others. */
 typedef struct KBuf { const Node *node; DType dt; bool read, write, scratch; Dim *size; int last; } KBuf;
 typedef struct KAxis { Dim *var, *extent; int64_t step; } KAxis;     /* a parallel variable; it advances by step */
 typedef struct LoopKernel {

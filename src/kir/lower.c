@@ -202,14 +202,13 @@ static KAddr guarded(Lowering *l, Dim *off, int npred, const Pred *pred)
     return a;
 }
 
-/* A constant that a contraction reads with lanes apart is packed once: the axis that the lanes run over comes last. 1 + that axis, or 0. */
+/* What a contraction reads with lanes apart is packed before: the axis that the lanes run over comes last. 1 + that axis, or 0. */
 static int packed_axis(const Lowering *l, const Node *n, Dim *const *idx)
 {
-    bool once = l->sub->nnode && l->sub->constant[l->sub->node[0]->id];      /* such a kernel's operands may not be computed yet */
-    if (once || !l->sub->constant[n->id] || l->sub->kind != SUB_dot || !l->k->vec_var || l->cur->depth <= l->point->depth) return 0;
+    bool once = l->sub->nnode && l->sub->constant[l->sub->node[0]->id];      /* such a kernel's constants may not be computed yet */
+    if ((once && l->sub->constant[n->id]) || l->sub->kind != SUB_dot || !l->k->vec_var || l->cur->depth <= l->point->depth) return 0;
     int axis = -1, last = -1;
     for (int k = 0; k < n->rank; k++) {
-        if (!dim_is_const(n->dims[k])) return 0;
         if (!dim_is(n->dims[k], 1)) last = k;
         if (!dim_uses(idx[k], l->k->vec_var->var)) continue;
         if (axis >= 0) return 0;
@@ -763,6 +762,15 @@ static double lanes_cost(const LoopKernel *k, int64_t extent, int64_t reduced)
 {
     Costing x = { k, 0, 0 };
     cost_walk(&x, k->body, NULL, false);
+    double points = (double)reduced;
+    for (int i = 0; i < k->sub->rank; i++) if (!(k->sub->rows >> i & 1)) points *= (double)dim_hint(k->g, k->sub->space[i]);
+    for (int i = 0; i < k->buf.n; i++) {             /* packing moves each element once, constants when the program is made */
+        const KBuf *b = &k->buf.at[i];
+        if (!b->last || k->sub->constant[b->node->id]) continue;
+        double count = 1;
+        for (int j = 0; j < b->node->rank; j++) count *= (double)dim_hint(k->g, b->node->dims[j]);
+        if (points > 0) x.loads += 3 * count / (points / k->lanes);
+    }
     int64_t vectors = (extent + k->lanes - 1) / k->lanes;
     double waste = extent > 0 ? (double)(vectors * k->lanes) / (double)extent : 1;
     return (x.loads + 1) * waste + x.stores / (double)(reduced > 0 ? reduced : 1);
