@@ -646,7 +646,7 @@ static void finish_arg(Printer *p, const KFold *f, const char *to)
     const char *m = (acc_vary(f) & VARY_row) && p->k->mr > 1 ? "[m]" : "";
     print_line(p, "const %s e = a%d%s[v][l]; const i64 i = x%d%s[v][l];", t, f->id, m, f->id, m);
     print_line(p, "const i32 up = %s_first_%s(e, best), same = ~%s_first_%s(best, e) & ~up;", f->kind == FOLD_argmax ? "above" : "below", t, f->kind == FOLD_argmax ? "above" : "below", t);
-    print_line(p, "if (!have || up || (same && i %s at)) { best = e; at = i; have = 1; }", f->last ? ">" : "<");
+    print_line(p, "if (!have || up || (same && %s)) { best = e; at = i; have = 1; }", f->last ? "(e == e ? i > at : i < at)" : "i < at");
     print_line(p, "}");
     print_line(p, "%s = at;", to);
     print_line(p, "}");

@@ -1,0 +1,26 @@
+/* For tests of kernels: the instruction sets, and a device for each that this machine can run. */
+#ifndef SN_TEST_TARGET_H
+#define SN_TEST_TARGET_H
+#include "api/segment.h"
+#include <string.h>
+
+static const char *const isa_names[] = { "avx512", "avx2", "sse2", "neon", "plain" };
+
+/* False when the machine cannot run it, or SN_ISA asks for another one. Nothing is kept on disk. */
+static inline bool target_open(Ctx *cx, Arena *a, const char *isa, Target *t)
+{
+    RtError e = { .launch = -1 };
+    Options opt = cx->opt;
+    if (opt.isa && strcmp(opt.isa, isa))
+        return false;
+    opt.isa = isa;
+    opt.cache = "";
+    *t = (Target){ .api = &dev_cpu };
+    if (dev_cpu.open(&t->device, &opt, &e) != E_OK)
+        return false;
+    t->isa = dev_cpu.isa(t->device);
+    t->lanes = gen_c_lanes(t->isa);
+    t->prelude = gen_c_prelude(a, t->isa);
+    return true;
+}
+#endif
