@@ -305,12 +305,6 @@ static void fold_update(Lowering *l, KFold *a, KVal *v, Dim *const *in)
     block_add(l, l->cur, (KStmt){ .kind = KS_update, .fold = a });
 }
 
-/* Long float sums outside a vector loop are added up in chunks, so that they do not lose small addends. */
-static void loop_chunk(Lowering *l, KLoop *o, DType dt, FoldKind kind)
-{
-    if (kind == FOLD_sum && dtype_is_float(dt) && dt != DT_f64 && !o->vector && dim_hint(l->g, o->extent) > 4096) o->chunk = 1024;
-}
-
 static KVal *fold_result(Lowering *l, KFold *a)
 {
     KVal p = { .kind = KV_fold, .dt = a->node->dt, .fold = a, .node = a->node };
@@ -453,7 +447,6 @@ static KVal *demand_row_fold(Lowering *l, const Node *f)
         KVal *v = demand(l, fold[i]->node->in[0], l->sub->iter[fold[i]->node->id]);
         fold[i]->loop = nl ? loop[0] : NULL;
         fold_update(l, fold[i], v, l->sub->iter[fold[i]->node->id]);
-        if (nl) loop_chunk(l, loop[nl - 1], fold[i]->dt, fold[i]->kind);
     }
     loops_close(l, loop, nl);
     l->row_loop = was_row;
@@ -494,7 +487,6 @@ static KVal *demand_inner_fold(Lowering *l, const Node *f, Dim *const *idx)
     a->loop = nl ? loop[0] : NULL;
     KVal *v = demand(l, x, in);
     fold_update(l, a, v, in);
-    if (nl) loop_chunk(l, loop[nl - 1], a->dt, a->kind);
     loops_close(l, loop, nl);
     v = fold_result(l, a);
     l->cur = was;

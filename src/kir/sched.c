@@ -72,7 +72,7 @@ static bool loops_nested(const KBlock *b, const Dim *outer, const Dim *inner, in
         if (!o) continue;
         if (o->var == outer) {
             ++*found;
-            if (o->chunk || o->body->stmt.n != 1 || o->body->stmt.at[0].kind != KS_loop || o->body->stmt.at[0].loop->var != inner) return false;
+            if (o->body->stmt.n != 1 || o->body->stmt.at[0].kind != KS_loop || o->body->stmt.at[0].loop->var != inner) return false;
         } else if (o->var == inner && b->loop && b->loop->var != outer) return false;
         if (!loops_nested(o->body, outer, inner, found)) return false;
     }
@@ -269,6 +269,38 @@ static void choose_steps(LoopKernel *k, KBlock *b)
     }
 }
 
+/* Long float sums are added up in chunks, so that they do not lose small addends. `n`: additions one after the other into one accumulator of the fold whose
+ * outermost loop is `until`, for one turn of the loop around b; 0 where there is no such fold, -1 where nothing more is to be done. */
+typedef struct Adding { int64_t n; const KLoop *until; } Adding;
+
+static Adding choose_chunks(LoopKernel *k, KBlock *b)
+{
+    Adding all = { 0, NULL };
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        Adding x = { 0, NULL };
+        if (s->kind == KS_update) {
+            const KFold *f = s->fold;
+            if (f->kind == FOLD_sum && dtype_is_float(f->dt) && f->loop) x = f->running || f->dt == DT_f64 ? (Adding){ -1, f->loop } : (Adding){ 1, f->loop };
+        } else if (s->kind == KS_loop) {
+            KLoop *o = s->loop;
+            x = choose_chunks(k, o->body);
+            int64_t turns = dim_hint(k->g, o->extent);
+            if (o->vector) turns = (turns + k->lanes - 1) / k->lanes;
+            if (x.n > 0 && !o->vector && turns > 1 && turns > 4096 / x.n) {
+                o->chunk = x.n < 1024 ? 1024 / x.n : 1;
+                x.n = -1;
+            } else if (x.n > 0) x.n *= turns;
+            if (x.until == o) x = (Adding){ 0, NULL };
+        }
+        if (!x.n) continue;
+        if (all.n && all.until != x.until) all.n = -1;       /* different folds under one loop */
+        else if (all.n >= 0 && (x.n < 0 || x.n > all.n)) all.n = x.n;
+        all.until = x.until;
+    }
+    return all;
+}
+
 static double block_cost(const LoopKernel *k, const KBlock *b, double times)
 {
     double c = 0;
@@ -300,6 +332,7 @@ void kernel_schedule(LoopKernel *k, int lanes)
     Graph *g = k->g;
     (void)lanes;
     merge_axes(k);
+    choose_chunks(k, k->body);
     KLoop *vec = k->vec_var ? loop_inside(k->body, k->vec_var) : NULL;
     if (k->sub->kind == SUB_dot && k->lanes > 1) choose_tile(k, vec);
     else if (vec) {

@@ -79,7 +79,7 @@ static void fold_cases(FoldTable *t, DType dt, int64_t length)
         Node *x = fold_input(t, dt, form, length);
         for (FoldKind k = 0; k < FOLD_COUNT; k++) {
             bool arg = k == FOLD_argmax || k == FOLD_argmin;
-            if ((k == FOLD_prod) != !!(form & FORM_product) || (dt == DT_bool && k < FOLD_max) || (few && arg) || (arg && dt == DT_bool)) continue;
+            if ((k == FOLD_prod) != !!(form & FORM_product) || (dt == DT_bool && k < FOLD_max) || (arg && (few || dt == DT_bool || !length))) continue;
             char *what = arena_fmt(t->arena, "%s %s %s", fold_name[k], dtype_info[dt].name, axis ? "along the lanes" : "across the lanes");
             for (int last = 0; arg && last < 2; last++) fold_case(t, g_argfold(g, k, x, axis, false, last), last ? arena_fmt(t->arena, "last %s", what) : what);
             if (arg) continue;
