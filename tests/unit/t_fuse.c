@@ -1,0 +1,247 @@
+/* Programs of small graphs, fused and not, against the reference interpreter. Most of them are the smallest forms of what the random-graph test
+ * (tests/fuzz) once found wrong; where it matters how a graph is cut into kernels, their number is tested too. */
+#include "test.h"
+#include "api/api.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct Shared { Ctx cx; Arena *arena; Target target; char cache[64]; } Shared;
+typedef struct Bench { Shared *dev; Ctx *cx; Arena *a; Graph *g; Tensor in[16]; int nin; double tolerance; } Bench;
+
+static void shared_open(Ctx *cx, void *arg)
+{
+    Shared *d = arg;
+    RtError e = { .launch = -1 };
+    d->arena = arena_new(cx);
+    cx->opt.cache = d->cache;
+    cx->opt.poison = 1;
+    d->target.api = &dev_cpu;
+    if (dev_cpu.open(&d->target.device, &cx->opt, &e) != E_OK) fail(cx, e.code, "%s", e.text);
+    d->target.isa = dev_cpu.isa(d->target.device);
+    d->target.lanes = gen_c_lanes(d->target.isa);
+    d->target.prelude = gen_c_prelude(d->arena, d->target.isa);
+}
+
+static int open_all(void **state)
+{
+    Shared *d = calloc(1, sizeof *d);
+    ctx_init(&d->cx);
+    strcpy(d->cache, "/tmp/sinter-t_fuse-XXXXXX");
+    if (!mkdtemp(d->cache) || guard_call(&d->cx, shared_open, d) != E_OK) { fprintf(stderr, "%s\n", d->cx.text); return 1; }
+    *state = d;
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    Shared *d = *state;
+    char line[96];
+    d->target.api->close(d->target.device);
+    arena_free(d->arena);
+    snprintf(line, sizeof line, "rm -rf '%s'", d->cache);
+    int st = system(line);
+    free(d);
+    return st;
+}
+
+/* ---- a graph with its inputs ------------------------------------------------------------------------------------------ */
+static Node *input_of(Bench *b, DType dt, int rank, const int64_t *dims, const char *const *sym)
+{
+    Tensor *t = &b->in[b->nin], *shape = NEW(b->a, Tensor);
+    int64_t declared[MAX_RANK];
+    *t = *tensor_new(b->a, b->cx, dt, rank, dims);
+    uint64_t seed = 77 + (uint64_t)b->nin;
+    for (int64_t j = 0; j < tensor_count(t); j++) {
+        double v = (double)((random_word(seed, (uint64_t)j) >> 11) % 4001) / 1000 - 2;
+        scalar_store(dt, tensor_at(t, j), scalar_cast(dt, DT_f64, (Scalar){ .f = dtype_is_float(dt) ? v : v * 4 }, false));
+    }
+    *shape = *t;
+    shape->data = NULL;
+    for (int k = 0; k < rank; k++) declared[k] = sym && sym[k] ? -1 : dims[k];
+    return graph_input(b->g, arena_fmt(b->a, "x%d", b->nin++), dt, rank, declared, sym, shape);
+}
+
+#define DIMS(...) (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / 8), (int64_t[]){ __VA_ARGS__ }
+static Node *input(Bench *b, DType dt, int rank, const int64_t *dims) { return input_of(b, dt, rank, dims, NULL); }
+static void output(Bench *b, Node *n) { graph_output(b->g, arena_fmt(b->a, "y%d", b->g->output.n), n); }
+
+static void compare(Bench *b, const Tensor *got, const Tensor *want, const char *mode, int out)
+{
+    assert_int_equal(got->dt, want->dt);
+    for (int64_t j = 0; j < tensor_count(want); j++) {
+        Scalar x = scalar_load(got->dt, tensor_at(got, j)), y = scalar_load(want->dt, tensor_at(want, j));
+        bool flt = dtype_is_float(got->dt);
+        bool ok = !flt ? x.i == y.i : isnan(y.f) ? isnan(x.f) : x.f == y.f || fabs(x.f - y.f) <= b->tolerance * fmax(1, fabs(y.f));
+        if (ok) continue;
+        if (flt) fail_msg("output %d, %s: element %lld is %.9g, the interpreter says %.9g", out, mode, (long long)j, x.f, y.f);
+        fail_msg("output %d, %s: element %lld is %lld, the interpreter says %lld", out, mode, (long long)j, (long long)x.i, (long long)y.i);
+    }
+}
+
+static int run(Bench *b, bool fuse, const Tensor *want)
+{
+    Segment *s = segment_new(b->cx, &b->dev->target, b->g, &(ProgramOptions){ .fuse = fuse });
+    int64_t *syms = NEWS(b->a, int64_t, b->g->sym.n + 1);
+    const char *why = "";
+    int kernels = segment_kernels(s), n = b->g->output.n;
+    assert_true(segment_serves(b->cx, b->a, s, b->in, syms, &why));
+    Tensor *got = NEWS(b->a, Tensor, n + 1);
+    segment_run(b->cx, b->a, s, b->in, syms, got, NULL, NULL);
+    for (int i = 0; i < n; i++) compare(b, &got[i], &want[i], fuse ? "fused" : "unfused", i);
+    segment_free(s);
+    return kernels;
+}
+
+typedef struct Item { Bench *b; void (*build)(Bench *b); int kernels; } Item;
+
+static void run_item(Ctx *cx, void *arg)
+{
+    Item *it = arg;
+    Bench *b = it->b;
+    b->a = arena_new(cx);
+    b->g = graph_new(cx, b->a);
+    it->build(b);
+    graph_check(cx, b->g);
+    Tensor *want = NEWS(b->a, Tensor, b->g->output.n + 1);
+    interp_segment(cx, b->a, b->g, b->in, want);
+    run(b, false, want);
+    int n = run(b, true, want);
+    if (it->kernels && n != it->kernels) fail_msg("%d kernels, wanted %d", n, it->kernels);
+    arena_free(b->a);
+}
+
+/* kernels: of the fused program; 0: any number */
+static void check(void **state, void (*build)(Bench *b), double tolerance, int kernels)
+{
+    Shared *d = *state;
+    Bench b = { .dev = d, .cx = &d->cx, .tolerance = tolerance };
+    Item it = { &b, build, kernels };
+    if (guard_call(&d->cx, run_item, &it) != E_OK) fail_msg("%s", d->cx.text);
+}
+
+/* Each operator of the model has an origin of its own: the unfused program keeps them apart. */
+static void next(Bench *b) { graph_origin(b->g, arena_fmt(b->a, "n%d", b->g->origin.n), "Op", ""); }
+
+/* ---- reductions over rows --------------------------------------------------------------------------------------------- */
+static void softmax_graph(Bench *b)
+{
+    next(b);
+    output(b, g_softmax(b->g, input(b, DT_f32, DIMS(5, 40)), 2, false));
+}
+static void rows_softmax(void **state) { check(state, softmax_graph, 1e-5, 1); }
+
+/* A value of the row is asked for before the fold that it is divided by. */
+static void late_fold_graph(Bench *b)
+{
+    Node *e = g1(b->g, OP_exp, input(b, DT_f32, DIMS(8)));
+    output(b, g2(b->g, OP_div, e, g_fold(b->g, FOLD_sum, e, 1, true)));
+}
+static void rows_late_fold(void **state) { check(state, late_fold_graph, 1e-5, 1); }
+
+static void one_element_graph(Bench *b)
+{
+    Node *x = input(b, DT_f32, DIMS(1)), *m = input(b, DT_f32, DIMS(9, 1));
+    output(b, g_argfold(b->g, FOLD_argmin, x, 0, false, false));
+    output(b, g_argfold(b->g, FOLD_argmax, m, 1, true, true));
+    output(b, g_scan(b->g, FOLD_min, m, 1, false, false));
+    output(b, g_scan(b->g, FOLD_prod, x, 0, true, true));
+}
+static void folds_over_one_element(void **state) { check(state, one_element_graph, 0, 0); }
+
+/* The first NaN is the largest and the smallest, also for the last of equals. */
+static void arg_nan_graph(Bench *b)
+{
+    Node *x = input(b, DT_f32, DIMS(7, 33));
+    for (int j = 0; j < 7; j++)
+        for (int k = 0; k < 33; k++)
+            if ((k + j) % 5 == 2 && j) ((float *)b->in[0].data)[33 * j + k] = j == 6 ? 3.5f : NAN;
+    for (int last = 0; last < 2; last++) {
+        output(b, g_argfold(b->g, FOLD_argmax, x, 1, false, last));
+        output(b, g_argfold(b->g, FOLD_argmin, x, 1, false, last));
+        output(b, g_argfold(b->g, FOLD_argmin, x, 0, false, last));
+    }
+}
+static void argfolds_with_nan(void **state) { check(state, arg_nan_graph, 0, 0); }
+
+/* ---- indices ------------------------------------------------------------------------------------------------------------ */
+/* Two views of one value whose axes meet in the result: every pair is needed, not the diagonal. */
+static void pairs_graph(Bench *b)
+{
+    Graph *g = b->g;
+    Node *x = g1(g, OP_abs, input(b, DT_f32, DIMS(7, 3)));
+    next(b);
+    Node *t = g_transpose(g, x, (int[]){ 1, 0 });
+    output(b, g2(g, OP_mul, g_unsqueeze(g, x, 1), g_unsqueeze(g, g_transpose(g, t, (int[]){ 1, 0 }), 0)));
+}
+static void pairs_of_one_value(void **state) { check(state, pairs_graph, 0, 0); }
+
+static void gathered_graph(Bench *b)
+{
+    Graph *g = b->g;
+    static const char *const sym[4] = { NULL, NULL, "N", NULL };
+    Node *x = g1(g, OP_tanh, input_of(b, DT_f32, DIMS(1, 4, 12, 4), sym)), *i = g_cast(g, input(b, DT_i16, DIMS(12)), DT_i64);
+    next(b);
+    Node *at[3], *dims[3] = { g_dims(g, 0, 1, &x->dims[0]), g_dims(g, 0, 1, &x->dims[1]), g_dims(g, 0, 1, &x->dims[2]) };
+    Dim *d[2] = { dim_const(g, 12), dim_const(g, 12) }, *idx[4];
+    for (int k = 0; k < 3; k++) {
+        at[k] = g_expand(g, g2(g, OP_mod, i, dims[k]), 2, d);
+        idx[k] = dim_idx(g, DIM_OPERAND + k, x->dims[k]);
+    }
+    idx[3] = dim_const(g, 0);
+    output(b, g_gather(g, x, 3, at, 2, d, &(View){ .nidx = 4, .idx = idx }));
+}
+static void gathers_of_what_is_computed(void **state) { check(state, gathered_graph, 1e-5, 0); }
+
+/* ---- results --------------------------------------------------------------------------------------------------------------- */
+static void view_output_graph(Bench *b)
+{
+    Graph *g = b->g;
+    Node *x = input(b, DT_f32, DIMS(30)), *s = g_fold(g, FOLD_sum, x, 1, true);
+    next(b);
+    output(b, s);
+    output(b, g_join(g, 3, (Node *[]){ s, x, g_flip(g, x, 0) }, 0));
+    next(b);
+    Node *f = g_flip(g, x, 0);
+    output(b, f);
+    output(b, g1(g, OP_neg, f));
+    output(b, x);
+}
+static void views_as_results(void **state) { check(state, view_output_graph, 1e-5, 0); }
+
+static void random_graph(Bench *b)
+{
+    Dim *d = dim_const(b->g, 33);
+    output(b, g_random(b->g, g_int(b->g, DT_u64, 19), 1, &d));
+}
+static void random_words(void **state) { check(state, random_graph, 0, 1); }
+
+static void empty_graph(Bench *b)
+{
+    Graph *g = b->g;
+    static const char *const sym[4] = { "N", NULL, NULL, NULL };
+    Node *x = input_of(b, DT_f32, DIMS(3, 0, 0, 3), sym), *y = input_of(b, DT_f32, DIMS(3, 0, 3), sym);
+    Node *v = g1(g, OP_acosh, y);
+    next(b);
+    output(b, g2(g, OP_mul, x, g_reshape(g, v, 4, x->dims)));
+    output(b, g_fold(g, FOLD_max, v, 2, false));
+}
+static void values_without_elements(void **state) { check(state, empty_graph, 0, 0); }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_softmax),
+        cmocka_unit_test(rows_late_fold),
+        cmocka_unit_test(folds_over_one_element),
+        cmocka_unit_test(argfolds_with_nan),
+        cmocka_unit_test(pairs_of_one_value),
+        cmocka_unit_test(gathers_of_what_is_computed),
+        cmocka_unit_test(views_as_results),
+        cmocka_unit_test(random_words),
+        cmocka_unit_test(values_without_elements),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
