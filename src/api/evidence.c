@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static const char *const kind_name[SUB_COUNT] = { "map", "rows", "dot", "scan", "scatter", "call" };
+const char *const sub_kind_name[SUB_COUNT] = { "map", "rows", "dot", "scan", "scatter", "call" };
 
 static const char *operator_name(Arena *a, const Segment *s, const Node *n)
 {
@@ -57,7 +57,7 @@ void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds
     for (int i = 0; i < s->npart; i++) {
         const Part *p = &s->part[i];
         k[i].name = p->loops ? p->src.name : p->sub->node[0]->call->def->name;
-        k[i].kind = kind_name[p->sub->kind];
+        k[i].kind = sub_kind_name[p->sub->kind];
         k[i].source = p->loops ? p->src.text : NULL;
         k[i].once = s->part[i].once;
         k[i].seconds = seconds ? seconds[i] : 0;

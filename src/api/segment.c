@@ -144,17 +144,20 @@ Segment *segment_new(Ctx *cx, const Target *t, Graph *g, const ProgramOptions *o
     Segment *s = NEW(a, Segment);
     s->arena = a; s->target = t; s->g = g; s->opt = *o;
     pthread_mutex_init(&s->lock, NULL);
+    if (o->check) graph_check(cx, g);
     double t0 = time_now();
     s->plan = plan_make(cx, a, g, o->fuse);
     s->part = NEWS(a, Part, s->plan->nkernel + 1);
     s->last_syms = NEWS(a, int64_t, g->sym.n + 1);
     double t1 = time_now();
+    segment_tell(cx, s);
     Status st = guard_call(cx, try_kernels, &(Making){ s });
     if (st == E_UNSUPPORTED) {          /* a dtype that kernels cannot spell: the interpreter is slow, and right */
         s->interpreted = true;
         s->interpreted_why = arena_str(a, cx->text);
         s->npart = 0;
     } else if (st != E_OK) fail_again(cx);
+    segment_dump(cx, s);
     double t2 = time_now();
     build_kernels(cx, s);
     double t3 = time_now();

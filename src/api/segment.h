@@ -47,6 +47,11 @@ struct Segment {
     SegmentEvidence times;              /* the times of its making */
 };
 
+/* dump.c: to the log and the dump folder, as SN_DEBUG, SN_WHY and SN_DUMP ask. */
+void segment_tell(Ctx *cx, const Segment *s);
+void segment_dump(Ctx *cx, const Segment *s);
+extern const char *const sub_kind_name[SUB_COUNT];           /* evidence.c */
+
 /* instance.c */
 bool segment_is_output(const Segment *s, const Node *n);
 void segment_raise(Ctx *cx, const Segment *s, const RtError *e);
