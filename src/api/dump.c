@@ -47,56 +47,54 @@ static void refusals_print(Text *t, const Segment *s)
 }
 
 /* Line by line: a line of the log has a limit. */
-static void log_text(const Ctx *cx, int level, const char *text)
+static void log_text(const Ctx *cx, int level, const Text *t)
 {
-    for (const char *p = text, *end; *p; p = end + 1) {
+    for (const char *p = t->n ? t->at : "", *end; *p; p = end + 1) {
         end = strchr(p, '\n');
         log_line(cx, level, "%.*s", (int)(end - p), p);
-        if (!*end) break;
     }
 }
 
-static void dump_file(Ctx *cx, Arena *a, const char *dir, int number, const char *name, const Text *t)
+static void dump_file(Ctx *cx, Arena *a, int number, const char *name, const Text *t)
 {
     char why[256];
-    const char *path = path_join(a, dir, arena_fmt(a, "%03d-%s", number, name));
+    const char *path = path_join(a, cx->opt.dump, arena_fmt(a, "%03d-%s", number, name));
     if (t->n && file_write(path, t->at, t->n, why, sizeof why) != E_OK) fail(cx, E_IO, "SN_DUMP: %s: %s", path, why);
 }
 
-void segment_tell(Ctx *cx, const Segment *s)
+void segment_tell(Ctx *cx, Segment *s)
 {
     const Options *o = &cx->opt;
-    if (o->debug < 3 && !o->why) return;
+    const char *dir = o->dump && o->dump[0] ? o->dump : NULL;
+    if (o->debug < 3 && !o->why && !dir) return;
+    struct stat st;
     Arena *a = arena_new(cx);
-    Text graph = { .arena = a }, plan = { .arena = a }, why = { .arena = a };
-    if (o->debug >= 5) graph_print(&graph, s->g);
-    if (o->debug >= 3) plan_print(&plan, s);
-    if (o->why) refusals_print(&why, s);
-    if (graph.n) log_text(cx, 5, graph.at);
-    if (plan.n) log_text(cx, 3, plan.at);
-    if (why.n) log_text(cx, 0, why.at);
+    Text graph = { .arena = a }, dot = { .arena = a }, plan = { .arena = a }, why = { .arena = a };
+    graph_print(&graph, s->g);
+    plan_print(&plan, s);
+    refusals_print(&why, s);
+    log_text(cx, 5, &graph);
+    log_text(cx, 3, &plan);
+    if (o->why) log_text(cx, 0, &why);
+    if (dir) {
+        if (mkdir(dir, 0777) && errno != EEXIST) fail(cx, E_IO, "SN_DUMP: %s: %s", dir, strerror(errno));
+        while (s->dump < 999 && stat(path_join(a, dir, arena_fmt(a, "%03d-graph.txt", s->dump)), &st) == 0) s->dump++;
+        graph_dot(&dot, s->g, s->plan->home);
+        if (why.n) text_put(&plan, why.at, why.n);
+        dump_file(cx, a, s->dump, "graph.txt", &graph);
+        dump_file(cx, a, s->dump, "graph.dot", &dot);
+        dump_file(cx, a, s->dump, "plan.txt", &plan);
+    }
     arena_free(a);
 }
 
-void segment_dump(Ctx *cx, const Segment *s)
+void segment_tell_kernels(Ctx *cx, const Segment *s)
 {
-    const char *dir = cx->opt.dump;
-    struct stat st;
-    int number = 0;
-    if (!dir || !dir[0]) return;
+    if (!cx->opt.dump || !cx->opt.dump[0]) return;
     Arena *a = arena_new(cx);
-    Text graph = { .arena = a }, dot = { .arena = a }, plan = { .arena = a }, source = { .arena = a };
-    graph_print(&graph, s->g);
-    graph_dot(&dot, s->g, s->plan->home);
-    plan_print(&plan, s);
-    refusals_print(&plan, s);
-    for (int i = 0; i < s->plan->nkernel; i++)
-        if (s->part[i].loops && s->part[i].src.text) text_add(&source, "%s\n", s->part[i].src.text);
-    if (mkdir(dir, 0777) && errno != EEXIST) fail(cx, E_IO, "SN_DUMP: %s: %s", dir, strerror(errno));
-    while (number < 1000 && stat(path_join(a, dir, arena_fmt(a, "%03d-graph.txt", number)), &st) == 0) number++;
-    dump_file(cx, a, dir, number, "graph.txt", &graph);
-    dump_file(cx, a, dir, number, "graph.dot", &dot);
-    dump_file(cx, a, dir, number, "plan.txt", &plan);
-    dump_file(cx, a, dir, number, "kernels.c", &source);
+    Text source = { .arena = a };
+    for (int i = 0; i < s->npart; i++)
+        if (s->part[i].loops) text_add(&source, "%s\n", s->part[i].src.text);
+    dump_file(cx, a, s->dump, "kernels.c", &source);
     arena_free(a);
 }

@@ -157,7 +157,7 @@ Segment *segment_new(Ctx *cx, const Target *t, Graph *g, const ProgramOptions *o
         s->interpreted_why = arena_str(a, cx->text);
         s->npart = 0;
     } else if (st != E_OK) fail_again(cx);
-    segment_dump(cx, s);
+    segment_tell_kernels(cx, s);
     double t2 = time_now();
     build_kernels(cx, s);
     double t3 = time_now();

@@ -44,12 +44,13 @@ struct Segment {
     pthread_mutex_t lock;               /* over idle and last_syms */
     Instance *idle; int nidle;
     int64_t *last_syms; int64_t last_temp;
+    int dump;                           /* number of its files in SN_DUMP's folder */
     SegmentEvidence times;              /* the times of its making */
 };
 
-/* dump.c: to the log and the dump folder, as SN_DEBUG, SN_WHY and SN_DUMP ask. */
-void segment_tell(Ctx *cx, const Segment *s);
-void segment_dump(Ctx *cx, const Segment *s);
+/* dump.c: to the log and the dump folder, as SN_DEBUG, SN_WHY and SN_DUMP ask: graph and plan before kernels are made (they may add nodes); then those. */
+void segment_tell(Ctx *cx, Segment *s);
+void segment_tell_kernels(Ctx *cx, const Segment *s);
 extern const char *const sub_kind_name[SUB_COUNT];           /* evidence.c */
 
 /* instance.c */

@@ -525,14 +525,18 @@ static bool is_reshape(Planner *p, const Node *v)
     return from == to && a == b;
 }
 
-/* Unfused, an operator that moves data (Transpose, Slice, Pad, Expand ...) is a kernel of its own, as in a framework that runs operators one by one. */
+/* Unfused, an operator that moves data (Transpose, Slice, Pad, Expand ...) is a kernel of its own, as in a framework that runs operators one by one. Not
+ * so the views of an operator that computes: its broadcasts, which another operator may share because equal nodes are one. */
 static void mark_moves(Planner *p)
 {
+    bool *computes = NEWS(p->arena, bool, p->g->origin.n + 1);
+    for (int id = 0; id < p->g->node.n; id++)
+        if (class_of(p->g->node.at[id]) != CLASS_free) computes[p->g->node.at[id]->origin] = true;
     for (int id = 0; id < p->g->node.n; id++) {
         const Node *n = p->g->node.at[id];
         for (int i = 0; p->live[id] && i < n->nin; i++) {
             const Node *v = n->in[i];
-            if (v->op == OP_view && v->origin != n->origin && p->g->origin.at[v->origin].op && v->in[0]->op != OP_const && v->in[0]->op != OP_dims && !p->constant[v->id] && !is_reshape(p, v)) p->dense[v->id] = 1;
+            if (v->op == OP_view && v->origin != n->origin && !computes[v->origin] && p->g->origin.at[v->origin].op && v->in[0]->op != OP_const && v->in[0]->op != OP_dims && !p->constant[v->id] && !is_reshape(p, v)) p->dense[v->id] = 1;
         }
     }
 }
