@@ -369,6 +369,8 @@ static void print_load(Printer *p, const KVal *v)
         if (r.lo || r.hi) e = arena_fmt(p->arena, "ldpart_%sv(%s, %s, %s)", st, off, r.lo ? r.lo : "0", r.hi ? r.hi : "LANES");
         else e = arena_fmt(p->arena, "ld_%sv(%s)", st, off);
         e = from_storage(p, t, e, v->vary);
+    } else if (dim_is(c, 2) && !strcmp(st, "f32")) {
+        e = arena_fmt(p->arena, "ld2_f32v(%s, %s, %s)", off, r.lo ? r.lo : "0", r.hi ? r.hi : "LANES");
     } else {
         e = arena_fmt(p->arena, "lds_%sv(%s, %s, %s, %s)", st, off, print_dim(p, c), r.lo ? r.lo : "0", r.hi ? r.hi : "LANES");
         e = from_storage(p, t, e, v->vary);

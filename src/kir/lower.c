@@ -742,6 +742,7 @@ static void cost_walk(Costing *x, const KBlock *b, const Dim *lane, bool inner)
         Dim *coef, *rest;
         if (lane && dim_uses(at->off, lane->var)) {
             if (!dim_linear(x->k->g, at->off, lane->var, &coef, &rest)) c = 24;
+            else if (dim_is(coef, 2) && load && s->val->dt == DT_f32) c = 3;
             else if (!dim_is(coef, 1)) c = 14;
             else for (int p = 0; p < at->npred; p++) if (dim_uses(at->pred[p].e, lane->var)) { c = 2; break; }
         }
