@@ -159,12 +159,26 @@ static void print_segment(Printer *p, const KBlock *b, int from, int to)
 }
 
 /* ---- loops ----------------------------------------------------------------------------------------------------------------------------------- */
-static void chunk_folds(Printer *p, const KBlock *b, bool open)
+static void chunk_folds(Printer *p, const KLoop *o, const KBlock *b, ChunkPart part)
 {
-    for (int i = 0; i < b->stmt.n; i++) {
-        if (b->stmt.at[i].kind == KS_update && b->stmt.at[i].fold->kind == FOLD_sum && dtype_is_float(b->stmt.at[i].fold->dt)) print_chunk(p, b->stmt.at[i].fold, open);
-        if (b->stmt.at[i].kind == KS_loop) chunk_folds(p, b->stmt.at[i].loop->body, open);
+    for (int i = 0; o->chunk && i < b->stmt.n; i++) {
+        if (b->stmt.at[i].kind == KS_update && fold_in_loop(b->stmt.at[i].fold, o)) print_chunk(p, b->stmt.at[i].fold, o, part);
+        if (b->stmt.at[i].kind == KS_loop) chunk_folds(p, o, b->stmt.at[i].loop->body, part);
     }
+}
+
+static void chunk_open(Printer *p, const KLoop *o, const char *v, const char *from, const char *n)
+{
+    chunk_folds(p, o, o->body, CHUNK_open);
+    print_line(p, "for (i64 %sc = %s; %sc < %s; %sc += %lld) {", v, from, v, n, v, (long long)o->chunk);
+    print_line(p, "const i64 %se = imin(%sc + %lld, %s);", v, v, (long long)o->chunk, n);
+}
+
+static void chunk_close(Printer *p, const KLoop *o)
+{
+    chunk_folds(p, o, o->body, CHUNK_add);
+    print_line(p, "}");
+    chunk_folds(p, o, o->body, CHUNK_close);
 }
 
 static void print_vector_loop(Printer *p, const KLoop *o)
@@ -179,7 +193,13 @@ static void print_vector_loop(Printer *p, const KLoop *o)
         from = arena_fmt(p->arena, "%s0", v);
         end = arena_fmt(p->arena, "imin(%s0 + %lld, %s)", v, (long long)step, print_dim(p, o->extent));
     } else end = print_dim(p, o->extent);
+    p->lane = lane;
     print_line(p, "{");
+    if (o->chunk) {
+        chunk_open(p, o, v, from, end);
+        from = arena_fmt(p->arena, "%sc", v);
+        end = arena_fmt(p->arena, "%se", v);
+    }
     print_line(p, "const i64 end = %s;", end);
     print_line(p, "i64 %s = %s;", v, from);
     p->lane = o->var;
@@ -196,6 +216,7 @@ static void print_vector_loop(Printer *p, const KLoop *o)
     p->part = false;
     p->lane = lane;
     p->nv = nv;
+    if (o->chunk) chunk_close(p, o);
     print_line(p, "}");
 }
 
@@ -204,13 +225,12 @@ static void print_loop(Printer *p, const KLoop *o)
     if (o->vector) { print_vector_loop(p, o); return; }
     const char *v = print_var(p, o->var), *n = print_dim(p, o->extent);
     if (o->chunk) {
-        print_line(p, "for (i64 %sc = 0; %sc < %s; %sc += %lld) {", v, v, n, v, (long long)o->chunk);
-        chunk_folds(p, o->body, true);
-        print_line(p, "const i64 %se = imin(%sc + %lld, %s);", v, v, (long long)o->chunk, n);
+        print_line(p, "{");
+        chunk_open(p, o, v, "0", n);
         print_line(p, "for (i64 %s = %sc; %s < %se; %s++) {", v, v, v, v, v);
         print_block(p, o->body);
         print_line(p, "}");
-        chunk_folds(p, o->body, false);
+        chunk_close(p, o);
         print_line(p, "}");
         return;
     }

@@ -44,5 +44,6 @@ void print_store(Printer *p, const KStmt *s);
 void print_fold(Printer *p, const KFold *f);                     /* declaration */
 void print_update(Printer *p, const KStmt *s);
 void print_finish(Printer *p, const KVal *v);                    /* its result */
-void print_chunk(Printer *p, const KFold *f, bool open);
+typedef enum ChunkPart { CHUNK_open, CHUNK_add, CHUNK_close } ChunkPart;      /* before the chunks, after each, after the last */
+void print_chunk(Printer *p, const KFold *f, const KLoop *o, ChunkPart part);
 #endif

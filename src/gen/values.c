@@ -603,14 +603,19 @@ void print_fold(Printer *p, const KFold *f)
     acc_each_end(p, f, true);
 }
 
-void print_chunk(Printer *p, const KFold *f, bool open)
+/* A sum over the chunks of a loop, which stands beside the accumulator: in double precision, but in single for products and where few chunks are likely. */
+void print_chunk(Printer *p, const KFold *f, const KLoop *o, ChunkPart part)
 {
-    if (open) print_line(p, "%s%s s%d%s;", ctype(f->dt), acc_suffix(f), f->id, acc_dims(p, f));
+    bool lane = acc_vary(f) & VARY_lane, wide = !f->mul_a && dim_hint(p->g, o->extent) > o->chunk;
+    const char *t = wide ? "f64" : "f32", *s = arena_fmt(p->arena, "s_%s_", print_var(p, o->var)), *sv = acc_suffix(f);
+    const char *to = !wide ? "" : lane ? "cvt_f32_f64v" : "(f64)", *back = !wide ? "" : lane ? "cvt_f64_f32v" : "(f32)";
+    if (part == CHUNK_open) print_line(p, "%s%s %s%d%s;", t, sv, s, f->id, acc_dims(p, f));
     acc_each(p, f, true);
-    if (open) {
-        print_line(p, "%s = %s;", acc_name(p, f, "s"), acc_name(p, f, "a"));
-        print_line(p, "%s = %s;", acc_name(p, f, "a"), identity_text(p, f));
-    } else print_line(p, "%s = %s + %s;", acc_name(p, f, "a"), acc_name(p, f, "s"), acc_name(p, f, "a"));
+    const char *a = acc_name(p, f, "a"), *sum = acc_name(p, f, s);
+    if (part == CHUNK_open) print_line(p, "%s = %s(%s);", sum, to, a);
+    else if (part == CHUNK_add) print_line(p, "%s = %s + %s(%s);", sum, sum, to, a);
+    else print_line(p, "%s = %s(%s);", a, back, sum);
+    if (part != CHUNK_close) print_line(p, "%s = %s;", a, identity_text(p, f));
     acc_each_end(p, f, true);
 }
 

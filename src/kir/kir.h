@@ -48,7 +48,7 @@ struct KLoop {
     Dim *var, *extent;
     bool vector, blocked;               /* LANES at once; blocked: runs over the block of the parallel variable vec_var only */
     int nv;
-    int64_t chunk;                      /* > 0: sums of chunks this long are added up (long float sums keep their digits) */
+    int64_t chunk;                      /* > 0: float sums are taken over so many iterations at a time and these sums added up (see fold_in_loop) */
     KBlock *body;
 };
 typedef enum KSKind { KS_val, KS_store, KS_loop, KS_fold, KS_update } KSKind;     /* fold: declaration; update: in the innermost body */
@@ -87,5 +87,6 @@ void kernel_schedule(LoopKernel *k, int lanes);                          /* sche
 Dim *kernel_scratch(const LoopKernel *k, int buf);                       /* byte offset in the thread's scratch; buf = buf.n: the whole size */
 /* May `out` share its memory with `in`? Proved when every read of in is at the very element that is written, and not after the write. */
 bool kernel_may_alias(const LoopKernel *k, int in, int out);
+bool fold_in_loop(const KFold *f, const KLoop *o);       /* Is it a float32 sum that runs over o (and not one inside each iteration)? */
 void kernel_print(Text *t, const LoopKernel *k);
 #endif

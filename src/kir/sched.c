@@ -269,36 +269,47 @@ static void choose_steps(LoopKernel *k, KBlock *b)
     }
 }
 
-/* Long float sums are added up in chunks, so that they do not lose small addends. `n`: additions one after the other into one accumulator of the fold whose
- * outermost loop is `until`, for one turn of the loop around b; 0 where there is no such fold, -1 where nothing more is to be done. */
-typedef struct Adding { int64_t n; const KLoop *until; } Adding;
+/* ---- long sums --------------------------------------------------------------------------------------------------------------------------- */
+/* Added one by one, small addends vanish beside a large single-precision sum. So a sum of many steps is taken in chunks, whose sums are added up apart. */
+enum { SUM_STEPS = 2048, CHUNK_STEPS = 256, CHUNK_DOT = 1024 };     /* the latter for contractions, whose many accumulators would be spilled too often */
 
-static Adding choose_chunks(LoopKernel *k, KBlock *b)
+bool fold_in_loop(const KFold *f, const KLoop *o)
 {
-    Adding all = { 0, NULL };
+    return f->kind == FOLD_sum && !f->running && f->loop && dtype_is_float(f->dt) && dtype_info[f->dt].compute == DT_f32 && o->body->depth >= f->loop->body->depth;
+}
+
+/* Additions to one accumulator in an iteration of o, of whose body b is a part. */
+static int64_t sum_steps(const LoopKernel *k, const KLoop *o, const KBlock *b);
+static int64_t loop_steps(const LoopKernel *k, const KLoop *o, int64_t each)
+{
+    int64_t unit = o->vector ? (int64_t)o->nv * k->lanes : 1;
+    if (o->chunk || !each) return each ? 1 : 0;
+    if (!dim_is_const(o->extent) || o->extent->c / unit >= SUM_STEPS / each) return SUM_STEPS + 1;
+    return (o->extent->c / unit + 1) * each;
+}
+
+static int64_t sum_steps(const LoopKernel *k, const KLoop *o, const KBlock *b)
+{
+    int64_t most = 0;
     for (int i = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
-        Adding x = { 0, NULL };
-        if (s->kind == KS_update) {
-            const KFold *f = s->fold;
-            if (f->kind == FOLD_sum && dtype_is_float(f->dt) && f->loop) x = f->running || f->dt == DT_f64 ? (Adding){ -1, f->loop } : (Adding){ 1, f->loop };
-        } else if (s->kind == KS_loop) {
-            KLoop *o = s->loop;
-            x = choose_chunks(k, o->body);
-            int64_t turns = dim_hint(k->g, o->extent);
-            if (o->vector) turns = (turns + k->lanes - 1) / k->lanes;
-            if (x.n > 0 && !o->vector && turns > 1 && turns > 4096 / x.n) {
-                o->chunk = x.n < 1024 ? 1024 / x.n : 1;
-                x.n = -1;
-            } else if (x.n > 0) x.n *= turns;
-            if (x.until == o) x = (Adding){ 0, NULL };
-        }
-        if (!x.n) continue;
-        if (all.n && all.until != x.until) all.n = -1;       /* different folds under one loop */
-        else if (all.n >= 0 && (x.n < 0 || x.n > all.n)) all.n = x.n;
-        all.until = x.until;
+        int64_t n = s->kind == KS_update ? fold_in_loop(s->fold, o) : s->kind == KS_loop ? loop_steps(k, s->loop, sum_steps(k, o, s->loop->body)) : 0;
+        if (n > most) most = n;
     }
-    return all;
+    return most;
+}
+
+static void choose_chunks(LoopKernel *k, KBlock *b)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        if (b->stmt.at[i].kind != KS_loop) continue;
+        KLoop *o = b->stmt.at[i].loop;
+        choose_chunks(k, o->body);
+        int64_t each = sum_steps(k, o, o->body);
+        if (o->blocked || loop_steps(k, o, each) <= SUM_STEPS) continue;
+        int64_t steps = k->sub->kind == SUB_dot ? CHUNK_DOT : CHUNK_STEPS;
+        o->chunk = (each < steps ? steps / each : 1) * (o->vector ? (int64_t)o->nv * k->lanes : 1);
+    }
 }
 
 static double block_cost(const LoopKernel *k, const KBlock *b, double times)
@@ -332,7 +343,6 @@ void kernel_schedule(LoopKernel *k, int lanes)
     Graph *g = k->g;
     (void)lanes;
     merge_axes(k);
-    choose_chunks(k, k->body);
     KLoop *vec = k->vec_var ? loop_inside(k->body, k->vec_var) : NULL;
     if (k->sub->kind == SUB_dot && k->lanes > 1) choose_tile(k, vec);
     else if (vec) {
@@ -346,6 +356,7 @@ void kernel_schedule(LoopKernel *k, int lanes)
         for (int i = 0; i < k->npar; i++) if (k->par[i].var == k->vec_var) k->par[i].step = step;
     }
     choose_steps(k, k->body);
+    choose_chunks(k, k->body);
     vary_block(k, k->top, NULL);
     vary_block(k, k->body, NULL);
     k->total = dim_const(g, 1);

@@ -177,6 +177,17 @@ static void test_long_sums(void **state)
              "f32[20000000,2] 1", "f32[2] 20000000; f32[] 1");
 }
 
+/* Equal addends err to one side: sums over one axis, over two, of squares, of products, of sizes known or not. */
+static void test_sums_keep_digits(void **state)
+{
+    (void)state;
+    trial_gives(OPSET(18) "g (float[300,3,500] a, float[N,3,M] b, float[70000,16] c, float[200000,2] d, float[2,P] e, float[P,1] f) => (float[3] a0, float[3] b0, float c0, float[2] d0, float[2] e0, float[2,1] p, float[16] q)\n"
+                "<int64[2] ends = {0, 2}, int64[1] rows = {0}, int64[1] last = {1}> { a0 = ReduceSum<keepdims = 0>(a, ends) b0 = ReduceSum<keepdims = 0>(b, ends) c0 = ReduceSum<keepdims = 0>(c)\n"
+                "d0 = ReduceSum<keepdims = 0>(d, rows) e0 = ReduceSumSquare<keepdims = 0>(e, last) p = MatMul(e, f) q = ReduceMean<keepdims = 0>(c, rows) }",
+                "f32[300,3,500] 0.1; f32[300,3,500] 0.1; f32[70000,16] 0.1; f32[200000,2] 0.1; f32[2,100000] 0.1; f32[100000,1] 0.1",
+                "f32[3] 15000; f32[3] 15000; f32[] 112000; f32[2] 20000; f32[2] 1000; f32[2,1] 1000; f32[16] 0.1", 4e-6);
+}
+
 /* A single pass over squares cancels; a variance is never negative. */
 static void test_variance(void **state)
 {
@@ -202,6 +213,8 @@ static void test_softmax_shapes(void **state)
                 "x = Softmax(a) y = Softmax<axis = 0>(b) z = Softmax(c) w = LogSoftmax(d) }",
                 "f32[5] 1000; f32[3,4] 0 0 0 0 0.6931472 0.6931472 0.6931472 0.6931472 0 0 0 0; f32[4,1] -5 0 5 inf; f32[2,2] 0 1000 -1000 0",
                 "f32[5] 0.2; f32[3,4] 0.25 0.25 0.25 0.25 0.5 0.5 0.5 0.5 0.25 0.25 0.25 0.25; f32[4,1] 1 1 1 nan; f32[2,2] -1000 0 -1000 0", 1e-6);
+    trial_gives(OPSET(18) "g (float[1,N] a) => (float one, float top) { s = Softmax(a) one = ReduceSum<keepdims = 0>(s) top = ReduceMax<keepdims = 0>(s) }",
+                "f32[1,1000003] 3", "f32[] 1; f32[] 9.99997e-7", 1e-6);
 }
 
 /* ---- integers ---------------------------------------------------------------------------------------------------------------------------------- */
@@ -247,7 +260,7 @@ int main(void)
         cmocka_unit_test(test_inverse_pairs), cmocka_unit_test(test_neutral_elements), cmocka_unit_test(test_sign_of_zero), cmocka_unit_test(test_reciprocal_times),
         cmocka_unit_test(test_sum_then_difference), cmocka_unit_test(test_denormals), cmocka_unit_test(test_cast_pair_rounds), cmocka_unit_test(test_f16_one_value),
         cmocka_unit_test(test_f16_residual), cmocka_unit_test(test_f16_masks), cmocka_unit_test(test_float_to_integer), cmocka_unit_test(test_narrow_sums),
-        cmocka_unit_test(test_long_sums), cmocka_unit_test(test_variance), cmocka_unit_test(test_softmax_shapes), cmocka_unit_test(test_integer_division),
+        cmocka_unit_test(test_long_sums), cmocka_unit_test(test_sums_keep_digits), cmocka_unit_test(test_variance), cmocka_unit_test(test_softmax_shapes), cmocka_unit_test(test_integer_division),
         cmocka_unit_test(test_division_by_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
