@@ -174,7 +174,7 @@ static void warm_collect(Ctx *cx, void *arg)
             LoopKernel *k = kernel_lower(cx, w->c->arena, w->c->g, &p->kernel[i], w->b->target.lanes);
             KernelSource src;
             gen_c(cx, w->c->arena, k, &src);
-            KernelText t = { src.name, src.text, 0, k->cost };
+            KernelText t = { src.name, src.code, 0, k->cost };
             vec_push(w->b->arena, &w->text, t);
         }
     }
@@ -183,10 +183,11 @@ static void warm_collect(Ctx *cx, void *arg)
 static void warm_build(Warm *w)
 {
     RtError e = { .launch = -1 };
-    BuildStats st;
+    BuildStats st = { 0 };
     const Kernel **out = NEWS(w->b->arena, const Kernel *, w->text.n + 1);
     /* a failure shows again when the graph's own segment is built */
-    if (w->text.n) (void)w->b->target.api->build(w->b->target.device, w->b->target.prelude, w->text.n, w->text.at, out, &st, NULL, &e);
+    if (w->text.n && w->b->target.api->build(w->b->target.device, w->b->target.prelude, w->text.n, w->text.at, out, &st, NULL, &e) != E_OK)
+        log_line(w->b->cx, 1, "the kernels of the batch do not build together: %s", e.text);
 }
 
 static void print_kernels_of(Ctx *cx, void *arg)
