@@ -3,9 +3,11 @@
 
 #include <string.h>
 
-static Tensor scalar_tensor(Ctx *cx, Arena *a, DType dt, int64_t v)
+/* One value as the body declares it: old converters wrote the iteration number and the condition as vectors of one element. */
+static Tensor single_tensor(Ctx *cx, Arena *a, const OnnxValue *declared, DType dt, int64_t v)
 {
-    Tensor *t = tensor_new(a, cx, dt, 0, NULL);
+    static const int64_t one = 1;
+    Tensor *t = tensor_new(a, cx, dt, declared->rank == 1, &one);
     scalar_store(dt, t->data, (Scalar){ .i = v });
     return *t;
 }
@@ -51,8 +53,8 @@ static void loop_run(Ctx *cx, Arena *a, const Call *call, const Tensor *in, Tens
     Slices *slices = NEWS(a, Slices, nscan + 1);
     for (int64_t i = 0; i < trips && go; i++, count++) {
         ctx_poll(cx);
-        args[0] = scalar_tensor(cx, a, DT_i64, i);
-        args[1] = scalar_tensor(cx, a, DT_bool, 1);
+        args[0] = single_tensor(cx, a, &c->body->in[0], DT_i64, i);
+        args[1] = single_tensor(cx, a, &c->body->in[1], DT_bool, 1);
         run(self, cx, a, c, args, result);
         if (result[0].dt != DT_bool || tensor_count(&result[0]) != 1) fail(cx, E_INVALID, "the body's first output is no single bool");
         go = scalar_load(DT_bool, result[0].data).i != 0;

@@ -233,6 +233,8 @@ static void sort_nodes(Import *im, Scope *s, const Edge *edge, const int *start)
     }
 }
 
+static bool is_constant(const OnnxNode *x) { return !x->domain[0] && strcmp(x->op, "Constant") == 0; }
+
 /* Names, order and last uses of a graph's nodes. Names of the graph's inputs have no node yet. */
 static Scope *scope_open(Import *im, Scope *up, const OnnxGraph *g, const OnnxFunction *f, const OnnxOpset *opset, int nopset)
 {
@@ -253,8 +255,15 @@ static Scope *scope_open(Import *im, Scope *up, const OnnxGraph *g, const OnnxFu
         for (int j = 0; j < g->node[i].nout; j++) {
             const char *name = g->node[i].out[j];
             if (!name[0]) continue;
-            if (mapstr_get(s->names, name)) fail(cx, E_FORMAT, "the name '%s', a result of a node %s, is defined twice", name, g->node[i].op);
-            slot_new(im, s, name, i);
+            Slot *before = mapstr_get(s->names, name);
+            if (!before) {
+                slot_new(im, s, name, i);
+            } else if (is_constant(&g->node[i]) && before->def >= 0 && is_constant(&g->node[before->def])) {
+                log_line(cx, 1, "the constant '%s' is defined twice: the last one counts", name);
+                before->def = i;
+            } else {
+                fail(cx, E_FORMAT, "the name '%s', a result of a node %s, is defined twice", name, g->node[i].op);
+            }
         }
     VEC(Edge) edge = { 0 };
     int *start = NEWS(im->a, int, g->nnode + 1), *place = NEWS(im->a, int, g->nnode + 1);
@@ -871,7 +880,7 @@ static void trace_node(Import *im, Scope *s, const OnnxNode *node)
     for (int j = 0; j < node->nout; j++) {
         if (!node->out[j][0]) continue;
         Slot *x = mapstr_get(s->names, node->out[j]);
-        if (x->last == NEVER) continue;
+        if (x->last == NEVER || node != &s->g->node[x->def]) continue;    /* not used, or an earlier definition */
         if (!o->out[j]) fail(cx, E_UNSUPPORTED, "its output %d ('%s') has no meaning here", j, node->out[j]);
         slot_set(im, x, o->out[j]);
     }

@@ -119,7 +119,8 @@ void op_groupnorm(OpCall *o)
     o->out[0] = g_cast(g, y, x->dt);
 }
 
-/* float64 is kept in float64 whatever stash_type says; only the statistics that are returned take its dtype. */
+/* float64 is kept in float64 whatever stash_type says; only the statistics that are returned take its dtype. Before opset 17 the operator
+ * was com.microsoft's, also when it was written without a domain: its result has the scale's dtype. */
 void op_layernorm(OpCall *o)
 {
     Graph *g = o->g;
@@ -129,7 +130,7 @@ void op_layernorm(OpCall *o)
     if (!dtype_is_float(stash)) fail(o->cx, E_FORMAT, "stash_type %lld is no float type", (long long)op_int(o, "stash_type", 1));
     Moments m = moments_of(g, normal_wide(o, 0), axes_from(axis, x->rank));
     Node *inv = inverse_deviation(g, m.variance, op_float(o, "epsilon", 1e-5));
-    o->out[0] = g_cast(g, scaled(g, g2(g, OP_mul, m.centred, inv), normal_wide(o, 1), normal_wide(o, 2)), x->dt);
+    o->out[0] = g_cast(g, scaled(g, g2(g, OP_mul, m.centred, inv), normal_wide(o, 1), normal_wide(o, 2)), o->opset < 17 ? o->in[1]->dt : x->dt);
     o->out[1] = g_cast(g, m.mean, stash);
     o->out[2] = g_cast(g, inv, stash);
 }
