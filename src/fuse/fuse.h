@@ -36,6 +36,7 @@ typedef struct Planner {
     Dim ***coord;                       /* by node: its index at a point of its group's space */
     Dim ***iter;                        /* by node: for folds over rows */
     uint8_t *live, *constant, *output, *dense;      /* dense: lies in memory whatever reads it (results of the graph, operands of calls) */
+    uint8_t *pure;                      /* operations below a node that reads no memory; 0: it does */
     int *uses;
     VEC(int) *readers;                  /* by node: groups that read it from memory (recent ones) */
     VEC(int) *writers;                  /* by node: groups that write parts of it (joins, scatters), else its home */

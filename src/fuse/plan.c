@@ -514,6 +514,22 @@ static void place_whole(Planner *p, Node *n)
     }
 }
 
+/* Values that read no memory (sizes, plain numbers, positions) and take few operations: whoever needs one computes it again. Counts them in `pure`. */
+static bool reads_nothing(Planner *p, const Node *n)
+{
+    int count = 1;
+    if (n->op == OP_iota || (n->rank == 0 && (n->op == OP_const || n->op == OP_dims))) { p->pure[n->id] = 1; return true; }
+    if (n->op == OP_gather || n->op == OP_random || (class_of(n) != CLASS_map && n->op != OP_view) || !cheap(n)) return false;
+    if (!p->fuse && n->rank > 0 && n->op != OP_view) return false;
+    for (int i = 0; i < n->nin; i++) {
+        if (!p->pure[n->in[i]->id]) return false;
+        count += p->pure[n->in[i]->id];
+    }
+    if (count > 8) return false;
+    p->pure[n->id] = (uint8_t)count;
+    return true;
+}
+
 /* Does a view keep its source's elements in their order (reshape, squeeze)? */
 static bool is_reshape(Planner *p, const Node *v)
 {
@@ -543,6 +559,7 @@ static void mark_moves(Planner *p)
 
 static void place(Planner *p, Node *n)
 {
+    if (reads_nothing(p, n) && class_of(n) == CLASS_map && !p->dense[n->id]) { p->home[n->id] = HOME_free; return; }
     switch (class_of(n)) {
     case CLASS_free:
         p->home[n->id] = n->op == OP_input || (n->op == OP_const && n->rank > 0) || (n->op == OP_dims && n->rank > 0) ? HOME_memory : HOME_free;
@@ -663,6 +680,7 @@ Plan *plan_make(Ctx *cx, Arena *a, Graph *g, bool fuse)
     p->coord = NEWS(a, Dim **, n);
     p->iter = NEWS(a, Dim **, n);
     p->live = NEWS(a, uint8_t, n); p->constant = NEWS(a, uint8_t, n); p->output = NEWS(a, uint8_t, n); p->dense = NEWS(a, uint8_t, n);
+    p->pure = NEWS(a, uint8_t, n);
     p->uses = NEWS(a, int, n);
     p->readers = arena_alloc(a, size_mul(a, sizeof *p->readers, (size_t)n));
     p->writers = arena_alloc(a, size_mul(a, sizeof *p->writers, (size_t)n));

@@ -349,7 +349,8 @@ Node *g_softmax(Graph *g, Node *x, uint32_t axes, bool logarithm)
     x = g_cast(g, x, dtype_wide(dt));
     Node *shifted = g2(g, OP_sub, x, g_fold(g, FOLD_max, x, axes, true));
     Node *e = g1(g, OP_exp, shifted), *sum = g_fold(g, FOLD_sum, e, axes, true);
-    return g_cast(g, logarithm ? g2(g, OP_sub, shifted, g1(g, OP_log, sum)) : g2(g, OP_div, e, sum), dt);
+    if (logarithm) return g_cast(g, g2(g, OP_sub, shifted, g1(g, OP_log, sum)), dt);
+    return g_cast(g, g2(g, OP_mul, e, g2(g, OP_div, g_scalar(g, x->dt, 1), sum)), dt);     /* one division for a row; 1 <= sum */
 }
 
 Node *g_mean(Graph *g, Node *x, uint32_t axes, bool keep)
