@@ -130,8 +130,6 @@ static void print_segment(Printer *p, const KBlock *b, int from, int to)
     const LoopKernel *k = p->k;
     bool rows = k->mr > 1 && b != k->top, vecs = p->lane && p->nv > 1;
     for (int i = from; i < to; i++) if (b->stmt.at[i].kind == KS_fold) print_fold(p, b->stmt.at[i].fold);
-    for (int i = from; i < to; i++)                  /* a fold over one element has no loop: its update is in this segment */
-        if (b->stmt.at[i].kind == KS_fold && !b->stmt.at[i].fold->loop) print_fold(p, b->stmt.at[i].fold);
     for (int i = from; i < to; i++) {
         const KStmt *s = &b->stmt.at[i];
         if (s->kind == KS_val && p->array[s->val->id] && !skipped(b, s)) {
