@@ -149,7 +149,7 @@ static void say_help(const CommandInfo *k)
     for (size_t i = 0; i < COUNT_OF(commands); i++) printf("  %-12s %-8s %s\n", commands[i].name, commands[i].args, commands[i].text);
     printf("\n`sinter COMMAND --help` says more. `sinter --version` says which this is.\n"
            "Exit status: 0 all is well, 1 a result is wrong, 2 bad usage or input or the machine lacks something, 130 stopped by a signal.\n"
-           "Environment: SN_DEBUG=1..5, SN_CHECK=1, SN_CACHE=FOLDER, SN_CC=COMPILER, SN_THREADS=N and more: docs/debug.md.\n");
+           "Environment: SN_DEBUG=1..6, SN_CHECK=1, SN_CACHE=FOLDER, SN_CC=COMPILER, SN_THREADS=N and more: docs/debug.md.\n");
 }
 
 typedef struct Main { Cli *c; int argc; char **argv; int status; } Main;

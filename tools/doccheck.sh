@@ -3,7 +3,7 @@
 #
 # Checked in README.md, CONTRIBUTING.md and docs/: targets of links; in code, between backquotes or indented or fenced:
 # paths, names of source files, functions written as name(), `./dev COMMAND`, `sinter COMMAND --flag`, variables SN_NAME.
-# And the other way round: each switch stands in docs/debug.md, each fusion rule in docs/fusion.md, each command somewhere.
+# And the other way round: each switch stands in docs/debug.md, each fusion rule and reason in docs/fusion.md, each command somewhere.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 bad=0
@@ -83,6 +83,9 @@ if [ $# = 0 ]; then
     for w in $(sed -n 's/^FUSE( *\([a-z_]*\),.*/\1/p' src/fuse/fusion.def); do
         grep -qw "$w" docs/fusion.md || complain "docs/fusion.md:1" "the rule $w of fusion.def is not explained"
     done
+    while IFS= read -r w; do
+        grep -qF "$w" docs/fusion.md || complain "docs/fusion.md:1" "the reason '$w' is not explained"
+    done < <(cat src/fuse/legal.c src/fuse/plan.c | grep -oE '(return|why =|no =|\?) *"[^"]+"( : "[^"]+")?' | grep -oE '"[^"]{8,}"' | tr -d '"' | sort -u)
     for w in "${!is_command[@]}"; do grep -qE "sinter $w\b" "${docs[@]}" || complain "README.md:1" "no document says what sinter $w does"; done
 fi
 exit $bad

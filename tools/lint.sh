@@ -9,6 +9,7 @@ complain() { printf '%s: %s\n' "$1" "$2"; bad=1; }
 
 # ---- layers and sizes ---------------------------------------------------------------------------------------------
 tools/layers.sh || bad=1
+tools/doccheck.sh || bad=1
 
 mapfile -t sources < <(find $SOURCE_FOLDERS -name '*.[ch]' -o -name '*.def' | LC_ALL=C sort)
 for file in "${sources[@]}"; do
