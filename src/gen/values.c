@@ -135,11 +135,10 @@ const char *print_dim(Printer *p, Dim *d)
 static const char *ctype(DType t) { return dtype_info[dtype_info[t].compute].name; }
 /* Floats of one byte are moved and cast only: a value is its code. */
 static bool is_code(DType t) { return dtype_is_float(t) && dtype_size(t) == 1; }
-/* the storage type's name in prelude functions: ld_u8, st_bool ... ; f16 and bf16 are moved as u16 */
+/* the storage type's name in prelude functions: ld_u8, st_bool ... */
 static const char *stype(DType t)
 {
     switch (t) {
-    case DT_f16: case DT_bf16: return "u16";
     case DT_i4: case DT_i2: return "i8";
     case DT_u4: case DT_u2: return "u8";
     default: return is_code(t) ? "u8" : dtype_info[t].name;
@@ -292,18 +291,6 @@ static const char *pointer(Printer *p, int buf, const char *off)
     return strcmp(off, "0") ? arena_fmt(p->arena, "b%d + %s", buf, off) : arena_fmt(p->arena, "b%d", buf);
 }
 
-static const char *from_storage(Printer *p, DType t, const char *e, uint8_t vary)
-{
-    if (t == DT_f16 || t == DT_bf16) return arena_fmt(p->arena, "from_%s%s(%s)", dtype_info[t].name, suffix(p, vary), e);
-    return e;
-}
-
-static const char *to_storage(Printer *p, DType t, const char *e, bool vec)
-{
-    if (t == DT_f16 || t == DT_bf16) return arena_fmt(p->arena, "to_%s%s(%s)", dtype_info[t].name, vec ? "v" : "", e);
-    return e;
-}
-
 /* Opens a loop over single lanes that fills u.e[l]; the caller assigns u.e[l] and closes. */
 static void lanes_open(Printer *p, const char *type, const char *init)
 {
@@ -344,7 +331,7 @@ static void print_load(Printer *p, const KVal *v)
     bool filled = strcmp(fill, literal(p, v->dt, (Scalar){ 0 })) || is_code(v->dt);     /* lanes that are not read are 0 */
     if (!lanes(p, v->vary)) {
         const char *c = condition(p, &v->at, v->nopnd, v->opnd, true);
-        const char *e = from_storage(p, t, arena_fmt(p->arena, "ld_%s(%s)", st, pointer(p, v->buf, print_dim(p, v->at.off))), 0);
+        const char *e = arena_fmt(p->arena, "ld_%s(%s)", st, pointer(p, v->buf, print_dim(p, v->at.off)));
         assign(p, v, c ? arena_fmt(p->arena, "(%s) ? %s : %s", c, e, fill) : e);
         return;
     }
@@ -356,24 +343,21 @@ static void print_load(Printer *p, const KVal *v)
         const char *to = declare(p, v);
         lanes_open(p, ctype(v->dt), arena_fmt(p->arena, "splat_%sv(%s)", ctype(v->dt), fill));
         const char *cond = condition(p, &v->at, v->nopnd, v->opnd, true);
-        const char *e = from_storage(p, t, arena_fmt(p->arena, "ld_%s(%s)", st, pointer(p, v->buf, print_dim(p, v->at.off))), 0);
+        const char *e = arena_fmt(p->arena, "ld_%s(%s)", st, pointer(p, v->buf, print_dim(p, v->at.off)));
         print_line(p, "%s%su.e[l] = %s;", cond ? arena_fmt(p->arena, "if (%s)", cond) : "", cond ? " " : "", e);
         lanes_close(p, to);
         return;
     }
     const char *off = pointer(p, v->buf, print_dim(p, v->at.off)), *e;
     if (!off_lanes) {                    /* one element for all lanes that are valid */
-        e = from_storage(p, t, arena_fmt(p->arena, "splat_%sv((%s) > (%s) ? ld_%s(%s) : 0)", dtype_info[t].class == 'F' && dtype_size(t) == 2 ? "i32" : ctype(v->dt),
-            r.hi ? r.hi : "LANES", r.lo ? r.lo : "0", st, off), v->vary);
+        e = arena_fmt(p->arena, "splat_%sv((%s) > (%s) ? ld_%s(%s) : 0)", ctype(v->dt), r.hi ? r.hi : "LANES", r.lo ? r.lo : "0", st, off);
     } else if (dim_is(c, 1)) {
         if (r.lo || r.hi) e = arena_fmt(p->arena, "ldpart_%sv(%s, %s, %s)", st, off, r.lo ? r.lo : "0", r.hi ? r.hi : "LANES");
         else e = arena_fmt(p->arena, "ld_%sv(%s)", st, off);
-        e = from_storage(p, t, e, v->vary);
     } else if (dim_is(c, 2) && !strcmp(st, "f32")) {
         e = arena_fmt(p->arena, "ld2_f32v(%s, %s, %s)", off, r.lo ? r.lo : "0", r.hi ? r.hi : "LANES");
     } else {
         e = arena_fmt(p->arena, "lds_%sv(%s, %s, %s, %s)", st, off, print_dim(p, c), r.lo ? r.lo : "0", r.hi ? r.hi : "LANES");
-        e = from_storage(p, t, e, v->vary);
     }
     if ((filled || !off_lanes) && v->at.npred && (r.lo || r.hi))
         e = arena_fmt(p->arena, "sel_%sv(lanes_in(%s, %s), %s, splat_%sv(%s))", ctype(v->dt), r.lo ? r.lo : "0", r.hi ? r.hi : "LANES", e, ctype(v->dt), fill);
@@ -530,11 +514,11 @@ void print_store(Printer *p, const KStmt *s)
     if (!lanes(p, s->vary)) {
         const char *c = condition(p, &s->at, s->nopnd, s->opnd, true), *to = pointer(p, s->buf, print_dim(p, s->at.off));
         const char *e = operand(p, s->val, 0);
-        if (s->how != COMBINE_set) e = combined(p, s, from_storage(p, t, arena_fmt(p->arena, "ld_%s(%s)", st, to), 0), e);
-        print_line(p, "%s%sst_%s(%s, %s);", guard, c ? arena_fmt(p->arena, "if (%s) ", c) : "", st, to, to_storage(p, t, e, false));
+        if (s->how != COMBINE_set) e = combined(p, s, arena_fmt(p->arena, "ld_%s(%s)", st, to), e);
+        print_line(p, "%s%sst_%s(%s, %s);", guard, c ? arena_fmt(p->arena, "if (%s) ", c) : "", st, to, e);
         return;
     }
-    const char *e = to_storage(p, t, operand(p, s->val, VARY_lane), true);
+    const char *e = operand(p, s->val, VARY_lane);
     Dim *c, *rest;
     if (!s->at.npred && !opnd_lanes(p, s->nopnd, s->opnd) && dim_linear(p->g, s->at.off, p->lane->var, &c, &rest) && !lane_in(p, c)) {
         const char *to = pointer(p, s->buf, print_dim(p, s->at.off));
@@ -549,7 +533,7 @@ void print_store(Printer *p, const KStmt *s)
     print_line(p, "const i64 %sl = %s%s + l;", print_var(p, p->lane), print_var(p, p->lane), p->in_v ? "v" : "");
     p->lane_of++;
     const char *cond = condition(p, &s->at, s->nopnd, s->opnd, true);
-    print_line(p, "%sst_%s(%s, %s);", cond ? arena_fmt(p->arena, "if (%s) ", cond) : "", st, pointer(p, s->buf, print_dim(p, s->at.off)), to_storage(p, t, "x.e[l]", false));
+    print_line(p, "%sst_%s(%s, %s);", cond ? arena_fmt(p->arena, "if (%s) ", cond) : "", st, pointer(p, s->buf, print_dim(p, s->at.off)), "x.e[l]");
     p->lane_of--;
     print_line(p, "}");
     print_line(p, "}");

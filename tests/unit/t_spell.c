@@ -225,7 +225,7 @@ static void spaces_lower(Table *t, const Target *target, int n, LoopKernel **k, 
             store[sub->nstore++] = (SubStore){ v, v, at, at };
         }
         sub->iter = NEWS(t->arena, Dim *const *, t->g->node.n);
-        sub->stored = NEWS(t->arena, uint8_t, t->g->node.n);
+        sub->stored = sub->constant = NEWS(t->arena, uint8_t, t->g->node.n);
         k[i] = kernel_lower(t->cx, t->arena, t->g, sub, target->lanes);
         gen_c(t->cx, t->arena, k[i], &src[i]);
     }
