@@ -232,9 +232,12 @@ static Instance *instance_new(Ctx *cx, Segment *s, const int64_t *syms)
                 else l->buf[k] = where[v->id] ? where[v->id] : fixed_data(a, s, v, syms);
             }
             for (int k = 0; k < call->call->nout; k++) h->out[k].dt = call->call->out_dt[k];
+            for (int id = call->id + 1; id < s->g->node.n; id++) {   /* results that nobody uses have sizes too */
+                const Node *v = s->g->node.at[id];
+                if (v->op == OP_part && v->in[0] == call) node_tensor(cx, v, syms, &h->out[v->index]);
+            }
             for (int j = 1; j < p->sub->nnode; j++) {
                 const Node *v = p->sub->node[j];
-                node_tensor(cx, v, syms, &h->out[v->index]);
                 if (patched(s, v)) { struct Patch q = { at, call->nin + v->index, v->id }; vec_push(a, &patch, q); }
                 else l->buf[call->nin + v->index] = where[v->id];
             }
@@ -260,7 +263,7 @@ static void host_call_guarded(Ctx *cx, void *arg)
     void *want[64] = { 0 };
     for (int k = 0; k < h->call->call->nout && k < 64; k++) {
         want[k] = buf[h->call->nin + k];
-        h->out[k].data = want[k] ? want[k] : arena_alloc(j->a, 16);
+        h->out[k].data = want[k] ? want[k] : arena_alloc(j->a, tensor_bytes(&h->out[k]) + 1);
     }
     h->call->call->def->eval(cx, j->a, h->call->call, h->in, h->out);
     for (int k = 0; k < h->call->call->nout && k < 64; k++)

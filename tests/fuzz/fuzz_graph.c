@@ -402,7 +402,7 @@ static void shrink(const Args *o, uint64_t seed, int steps, Verdict as)
     for (int id = n - 1; id >= 0; id--) for (int k = 0; cone[id] && k < c.g->node.at[id]->nin; k++) cone[c.g->node.at[id]->in[k]->id] = true;
     for (int id = cut.output - 1; id >= 0; id--) {   /* the latest nodes first: what lies below is gone with them */
         Node *x0 = c.g->node.at[id];
-        if (!cone[id] || x0->op == OP_input || (x0->op == OP_const && x0->rank == 0) || x0->op == OP_dims || cut.nin + c.nin + 1 >= FUZZ_INPUTS) continue;
+        if (!cone[id] || x0->op == OP_input || (x0->op == OP_const && x0->rank == 0) || x0->op == OP_dims || x0->op == OP_call || cut.nin + c.nin + 1 >= FUZZ_INPUTS) continue;
         cut.in[cut.nin++] = id;
         if (apart(o, cut_work, &x, LIMIT_S) != as) { cut.nin--; continue; }
         memset(cone, 0, sizeof *cone * (size_t)n);

@@ -25,7 +25,7 @@ typedef struct Gen {
     Case *c; Graph *g; Ctx *cx; Rng r;
     VEC(Val) val;
     Dim *size[5]; int nsize;            /* sizes that axes are drawn from */
-    bool special;                       /* NaN and the like among the inputs */
+    bool special, big;                  /* NaN and the like among the inputs; sizes for several threads and long loops */
     int64_t most;                       /* elements of a value */
 } Gen;
 
@@ -931,6 +931,33 @@ static void step_sigmoid(Gen *s)
     keep(s, chance(s, 50) ? binary(s, OP_mul, x, v) : v);
 }
 
+/* An opaque function of a whole tensor with two results: the tensor, and its elements backwards. */
+static void both_ways(Ctx *cx, Arena *a, const Call *call, const Tensor *in, Tensor *out)
+{
+    int64_t n = tensor_count(in);
+    (void)a; (void)call;
+    for (int k = 0; k < 2; k++) {
+        void *data = out[k].data;
+        tensor_init(cx, &out[k], in->dt, in->rank, in->dims);
+        out[k].data = data;
+        for (int64_t j = 0; j < n; j++) memcpy(tensor_at(&out[k], j), tensor_at(in, k ? n - 1 - j : j), dtype_size(in->dt));
+    }
+}
+static const CallDef both_ways_call = { "both_ways", false, both_ways };
+
+static void step_call(Gen *s)
+{
+    Val v = pick(s, want_any);
+    if (!v.n) return;
+    const DType dt[2] = { v.n->dt, v.n->dt };
+    int rank[2] = { v.n->rank, v.n->rank };
+    Dim *const *dims[2] = { v.n->dims, v.n->dims };
+    Node **part = g_call(s->g, &(Call){ .def = &both_ways_call, .nin = 1, .nout = 2, .out_dt = dt }, &v.n, rank, dims);
+    int which = below(s, 3);
+    if (which != 1) keep_as(s, v, part[0]);
+    if (which != 0) keep_as(s, v, part[1]);
+}
+
 /* ---- leaves ---------------------------------------------------------------------------------------------------------- */
 static void fill_tensor(Rng *r, Fill fill, Tensor *t)
 {
@@ -1035,7 +1062,7 @@ static const struct { const char *name; void (*step)(Gen *s); int weight; } step
     { "pad", step_pad, 4 }, { "small_view", step_small_view, 5 }, { "window", step_window, 4 }, { "fold", step_fold, 12 }, { "argfold", step_argfold, 3 },
     { "scan", step_scan, 4 }, { "join", step_join, 4 }, { "gather_axis", step_gather_axis, 3 }, { "gather", step_gather, 3 }, { "scatter", step_scatter, 3 },
     { "matmul", step_matmul, 6 }, { "softmax", step_softmax, 4 }, { "norm", step_norm, 4 }, { "attention", step_attention, 2 }, { "sigmoid", step_sigmoid, 3 },
-    { "leaf", step_leaf, 6 } };
+    { "call", step_call, 1 }, { "leaf", step_leaf, 6 } };
 
 static void take_step(Gen *s)
 {
@@ -1051,11 +1078,11 @@ static void take_step(Gen *s)
 
 static void draw_sizes(Gen *s)
 {
-    static const int64_t sizes[] = { 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 20, 31, 33, 40 };
+    static const int64_t sizes[] = { 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 20, 31, 33, 40 }, large[] = { 64, 100, 129, 257, 600, 5000 };
     s->nsize = 2 + below(s, 3);
     int symbols = chance(s, 40) ? 1 + below(s, 2) : 0;
     for (int i = 0; i < s->nsize; i++) {
-        int64_t n = sizes[below(s, COUNT_OF(sizes))];
+        int64_t n = s->big && chance(s, 60) ? large[below(s, COUNT_OF(large))] : sizes[below(s, COUNT_OF(sizes))];
         if (i < symbols) {
             /* a symbol comes with an input that has it as an axis */
             Tensor *t = &s->c->in[s->c->nin], *shape = tensor_new(s->c->arena, s->cx, DT_f32, 1, &n);
@@ -1102,7 +1129,8 @@ void case_make(Ctx *cx, Arena *a, uint64_t seed, int most, Case *c)
     Gen s = { .c = c, .g = c->g, .cx = cx, .r = { seed * 0x2545F4914F6CDD1Du + 17 } };
     rng_word(&s.r);
     s.special = chance(&s, 15);
-    s.most = chance(&s, 20) ? 4096 : 600;
+    s.big = chance(&s, 6);
+    s.most = s.big ? 60000 : chance(&s, 20) ? 4096 : 600;
     draw_sizes(&s);
     for (int i = 1 + below(&s, 3); i > 0; i--) add_input(&s);
     int n = 3 + below(&s, chance(&s, 50) ? 12 : 38);

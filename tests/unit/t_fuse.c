@@ -230,6 +230,26 @@ static void empty_graph(Bench *b)
 }
 static void values_without_elements(void **state) { check(state, empty_graph, 0, 0); }
 
+/* An opaque function with two results, of which one serves nobody: it has a place to write it nevertheless. */
+static void twice(Ctx *cx, Arena *a, const Call *call, const Tensor *in, Tensor *out)
+{
+    (void)cx; (void)a; (void)call;
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(out[k].rank, 1);
+        assert_int_equal(out[k].dims[0], 3000);
+        for (int64_t j = 0; j < 3000; j++) ((float *)out[k].data)[j] = (float)(k + 1) * ((const float *)in->data)[j];
+    }
+}
+static const CallDef twice_call = { "twice", false, twice };
+
+static void unused_result_graph(Bench *b)
+{
+    Node *x = input(b, DT_f32, DIMS(3000)), *f = g_flip(b->g, g1(b->g, OP_neg, x), 0);
+    Node **part = g_call(b->g, &(Call){ .def = &twice_call, .nin = 1, .nout = 2, .out_dt = (DType[]){ DT_f32, DT_f32 } }, &f, (int[]){ 1, 1 }, (Dim *const *[]){ f->dims, f->dims });
+    output(b, part[1]);
+}
+static void unused_result_of_a_call(void **state) { check(state, unused_result_graph, 0, 0); }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +262,7 @@ int main(void)
         cmocka_unit_test(views_as_results),
         cmocka_unit_test(random_words),
         cmocka_unit_test(values_without_elements),
+        cmocka_unit_test(unused_result_of_a_call),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
