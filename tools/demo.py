@@ -10,7 +10,8 @@ bytes, without white space at the file's begin and end; of these the first and t
 fewer. The numbers are read from the model's own config.
 """
 import signal
-signal.signal(signal.SIGINT, signal.SIG_DFL)      # ends without a traceback, also while the rest is loaded
+for s in (signal.SIGINT, signal.SIGPIPE):            # end without a traceback, also while the rest is loaded
+    signal.signal(s, signal.SIG_DFL)
 import json
 import os
 import struct
