@@ -125,6 +125,18 @@ static void vectors_close(Printer *p)
     print_line(p, "}");
 }
 
+/* Many statements for each row, and no accumulator updated: a loop over the rows costs nothing beside them, and copies of them cost the compiler much. */
+static bool is_long(const Printer *p, const KBlock *b, int from, int to)
+{
+    int n = 0;
+    for (int i = from; i < to; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_update || (s->kind == KS_val && s->val->kind == KV_fold && (s->val->fold->kind == FOLD_argmax || s->val->fold->kind == FOLD_argmin))) return false;
+        n += !skipped(b, s) && (stmt_vary(p, s) & VARY_row);
+    }
+    return n > 5 && p->k->mr > 2;
+}
+
 static void print_segment(Printer *p, const KBlock *b, int from, int to)
 {
     const LoopKernel *k = p->k;
@@ -145,12 +157,15 @@ static void print_segment(Printer *p, const KBlock *b, int from, int to)
         if (phase_any(p, b, from, to, 3, VARY_lane)) { vectors_open(p); phase(p, b, from, to, VARY_lane); vectors_close(p); }
         if (phase_any(p, b, from, to, VARY_row, VARY_row)) {
             const char *r = print_var(p, k->row_var);
-            print_line(p, "UNROLL for (int m = 0; m < %d; m++) {", k->mr);
+            p->rolled = is_long(p, b, from, to);
+            for (int i = from; i < to && p->rolled; i++)
+                if (b->stmt.at[i].kind == KS_val && b->stmt.at[i].val->kind == KV_fold && (b->stmt.at[i].vary & VARY_row)) print_rolled(p, b->stmt.at[i].val->fold);
+            print_line(p, "%sfor (int m = 0; m < %d; m++) {", p->rolled ? "" : "UNROLL ", k->mr);
             print_line(p, "const i64 %sr = %s + m, %sm = imin(%sr, %s - 1);", r, r, r, r, print_dim(p, k->row_extent));
             p->in_m = true;
             phase(p, b, from, to, VARY_row);
             if (phase_any(p, b, from, to, 3, VARY_row | VARY_lane)) { vectors_open(p); phase(p, b, from, to, VARY_row | VARY_lane); vectors_close(p); }
-            p->in_m = false;
+            p->in_m = p->rolled = false;
             print_line(p, "}");
         }
     }

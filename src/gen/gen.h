@@ -27,6 +27,7 @@ typedef struct Printer {
     Dim *lane;                          /* variable of the vector loop around, or NULL */
     int nv; bool part;                  /* vectors a step here; part: the tail, `rem` lanes are real */
     bool in_m, in_v;                    /* inside the loops over the tile's rows, vectors */
+    bool rolled;                        /* that loop over the rows is not unrolled: accumulators are read from copies */
     int lane_of;                        /* > 0: inside a loop over single lanes */
     const KVal **vals;                  /* by id */
     uint8_t *array;                     /* by value id: it is an array over the tile */
@@ -45,5 +46,6 @@ void print_fold(Printer *p, const KFold *f);                     /* declaration 
 void print_update(Printer *p, const KStmt *s);
 void print_finish(Printer *p, const KVal *v);                    /* its result */
 typedef enum ChunkPart { CHUNK_open, CHUNK_add, CHUNK_close } ChunkPart;      /* before the chunks, after each, after the last */
+void print_rolled(Printer *p, const KFold *f);
 void print_chunk(Printer *p, const KFold *f, const KLoop *o, ChunkPart part);
 #endif

@@ -648,7 +648,7 @@ void print_finish(Printer *p, const KVal *v)
     const KFold *f = v->fold;
     DType t = f->node->dt;
     if (!f->own) {
-        assign(p, v, is_arg(f) ? acc_name(p, f, "x") : narrowed(p, t, acc_name(p, f, "a"), v->vary));
+        assign(p, v, is_arg(f) ? acc_name(p, f, "x") : narrowed(p, t, acc_name(p, f, p->rolled ? "r" : "a"), v->vary));
         return;
     }
     if (is_arg(f)) { finish_arg(p, f, declare(p, v)); return; }
@@ -656,10 +656,19 @@ void print_finish(Printer *p, const KVal *v)
     const char *op = fold_op(f->kind, f->dt, &infix), *e = NULL;
     const char *m = (acc_vary(f) & VARY_row) && p->k->mr > 1 ? "[m]" : "";
     for (int i = 0; i < f->own->nv; i++) {
-        const char *x = arena_fmt(p->arena, "a%d%s[%d]", f->id, m, i);
+        const char *x = arena_fmt(p->arena, "%s%d%s[%d]", p->rolled ? "r" : "a", f->id, m, i);
         e = !e ? x : infix ? arena_fmt(p->arena, "(%s %s %s)", e, op, x) : arena_fmt(p->arena, "%s_%sv(%s, %s)", op, ctype(f->dt), e, x);
     }
     if (f->dt == DT_bool) e = f->kind == FOLD_max ? arena_fmt(p->arena, "-(anyv(%s) != 0)", e) : arena_fmt(p->arena, "-(anyv(~%s) == 0)", e);
     else e = arena_fmt(p->arena, "h%s_%s(%s)", fold_name[f->kind], ctype(f->dt), e);
     assign(p, v, narrowed(p, t, e, 0));
+}
+
+/* A copy of an accumulator that a loop over the rows can index: the accumulator itself must stay in registers. */
+void print_rolled(Printer *p, const KFold *f)
+{
+    print_line(p, "%s%s r%d%s;", ctype(f->dt), acc_suffix(f), f->id, acc_dims(p, f));
+    acc_each(p, f, true);
+    print_line(p, "%s = %s;", acc_name(p, f, "r"), acc_name(p, f, "a"));
+    acc_each_end(p, f, true);
 }

@@ -21,6 +21,7 @@ typedef struct Lowering {
     MemoEntry *memo[1024];
     VEC(StoredRow) rows;
     uint8_t *done;                      /* stores already emitted */
+    MapStr *above;                      /* nodes above a contraction of the kernel, by id */
     VEC(KVal *) vals;                   /* by id */
     int nloop;
     KLoop *row_loop;                    /* innermost open loop over the rows, or NULL */
@@ -547,6 +548,20 @@ static void subst_indexed(Lowering *l, const Node *n, int first, Dim *const *idx
     for (int k = 0; k < n->view.nidx; k++) to[k] = dim_subst(l->g, n->view.idx[k], DIM_OPERAND + n->nin - first, map);
 }
 
+/* Does a contraction of this kernel lie below n? */
+static bool above_contraction(Lowering *l, const Node *n)
+{
+    if (l->sub->kind != SUB_dot || in_memory(l, n) || n->nin == 0) return false;
+    char key[16];
+    snprintf(key, sizeof key, "%d", n->id);
+    void **at = mapstr_at(l->above, key);
+    if (*at) return *at == (void *)2;
+    bool yes = n->op == OP_fold;
+    for (int i = 0; i < n->nin && !yes; i++) yes = above_contraction(l, n->in[i]);
+    *mapstr_at(l->above, key) = yes ? (void *)2 : (void *)1;
+    return yes;
+}
+
 static KVal *demand_new(Lowering *l, const Node *n, Dim *const *idx)
 {
     KVal *in[3];
@@ -580,7 +595,11 @@ static KVal *demand_new(Lowering *l, const Node *n, Dim *const *idx)
         ASSERT(!"a node that lies in memory"); break;
     default: break;
     }
-    for (int i = 0; i < n->nin; i++) { if (n->op != OP_where) check_dtype(l, n->in[i]->dt); in[i] = demand(l, n->in[i], idx); }
+    for (int first = 1; first >= 0; first--)         /* a contraction's loops come before what only its epilogue loads */
+        for (int i = 0; i < n->nin; i++) {
+            if (n->op != OP_where) check_dtype(l, n->in[i]->dt);
+            if (above_contraction(l, n->in[i]) == first) in[i] = demand(l, n->in[i], idx);
+        }
     return val_ew(l, n->op, n->dt, n->nin, in);
 }
 
@@ -698,6 +717,7 @@ static LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, 
     Lowering *l = NEW(a, Lowering);
     *l = (Lowering){ .cx = cx, .arena = a, .g = g, .sub = sub, .k = k };
     l->done = NEWS(a, uint8_t, sub->nstore + 1);
+    l->above = mapstr_new(a);
     bool serial = sub->kind == SUB_scatter;
     if (lanes > 1 && lane < 0) { l->rows_vec = sub->kind == SUB_rows; l->vec_k = sub->kind == SUB_dot; }
     bool point_vec = lanes > 1 && lane >= 0 && !serial;

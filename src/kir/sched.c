@@ -185,14 +185,20 @@ static void vary_block(LoopKernel *k, KBlock *b, const Dim *lane)
 }
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------------------------------ */
-static void count_loads(const KBlock *b, const Dim *row, bool inside, int *with, int *without, int *ops)
+/* Loads and operations inside the loops of a contraction, by whether they differ from row to row; each: loads of which every element of a tile needs its own. */
+typedef struct LoopCount { int with, without, each, ops; } LoopCount;
+static void count_loads(const KBlock *b, const Dim *row, const Dim *lane, bool inside, LoopCount *c)
 {
     for (int i = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
-        if (s->kind == KS_loop) count_loads(s->loop->body, row, inside || !s->loop->blocked, with, without, ops);
+        if (s->kind == KS_loop) count_loads(s->loop->body, row, s->loop->vector ? s->loop->var : lane, inside || !s->loop->blocked, c);
         if (s->kind != KS_val || !inside) continue;
-        if (s->val->kind == KV_load) { if (dim_uses(s->val->at.off, row->var)) ++*with; else ++*without; }
-        else if (s->val->kind != KV_const && s->val->kind != KV_index) ++*ops;
+        if (s->val->kind == KV_load) {
+            bool by_row = dim_uses(s->val->at.off, row->var);
+            for (int p = 0; p < s->val->at.npred; p++) by_row |= dim_uses(s->val->at.pred[p].e, row->var);
+            if (by_row) c->with++; else c->without++;
+            if (by_row && lane && dim_uses(s->val->at.off, lane->var)) c->each++;
+        } else if (s->val->kind != KV_const && s->val->kind != KV_index) c->ops++;
     }
 }
 
@@ -206,19 +212,19 @@ static int count_folds(const KBlock *b)
 static void choose_tile(LoopKernel *k, KLoop *vec)
 {
     int64_t best = 1;
-    int ops = 0;
+    LoopCount of = { 0 };
     for (int i = 0; i < k->npar; i++) {
         if (k->par[i].var == k->vec_var) continue;
-        int with = 0, without = 0;
-        ops = 0;
-        count_loads(k->body, k->par[i].var, false, &with, &without, &ops);
+        LoopCount c = { 0 };
+        count_loads(k->body, k->par[i].var, NULL, false, &c);
         int64_t n = dim_hint(k->g, k->par[i].extent);
-        if (with && without && n > best) { best = n; k->row_var = k->par[i].var; k->row_extent = k->par[i].extent; }
+        if (c.with && c.without && n > best && (!of.without || c.each <= of.each)) { best = n; of = c; k->row_var = k->par[i].var; k->row_extent = k->par[i].extent; }
     }
     int64_t vecs = vec ? (dim_hint(k->g, vec->extent) + k->lanes - 1) / k->lanes : 4;
     int regs = k->lanes >= 16 ? 26 : 12, folds = count_folds(k->body);
     regs /= folds > 1 ? folds : 1;
-    if (ops > 4) regs /= 2;
+    if (of.ops > 4) regs /= 2;
+    if (of.each) regs = 4;               /* nothing is shared in a tile: it only hides latency */
     int nv = k->lanes >= 16 ? (vecs >= 4 ? 4 : (int)vecs) : (vecs >= 2 ? 2 : (int)vecs);
     if (!vec) nv = k->lanes >= 16 ? 4 : 2;
     if (nv < 1) nv = 1;
