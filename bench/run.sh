@@ -1,0 +1,37 @@
+#!/bin/bash
+# run.sh [kernels|models]...: what fusion gains on this machine. Prints two tables; without an argument both.
+#
+#   kernels   printed kernels against loops written by hand and against one kernel for each operator, one thread (bench/kernels.c)
+#   models    real models, fused against unfused, from $SN_CASES/models when that is there (or folders in MODELS)
+#
+# Contenders take turns within one process; figures are medians. Run it on an idle machine: the first line says how busy it is.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+BUILD=${BUILD:-build}
+what=${*:-kernels models}
+echo "$(date -u +%F) $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2-), $(nproc) processors, load $(cut -d' ' -f1 /proc/loadavg), $(cc --version | head -1)"
+for w in $what; do
+    case $w in
+    kernels)
+        cmake --build "$BUILD" --target bench_kernels >/dev/null
+        "$BUILD/bench_kernels"
+        ;;
+    models)
+        models=${MODELS:-$(ls -d "${SN_CASES:-../shared/cases}"/models/*/ 2>/dev/null || true)}
+        [ -n "$models" ] || { echo "models: none found; name folders with model.onnx in MODELS"; continue; }
+        for threads in 1 2; do
+            printf '%-24s %7s %10s %10s %6s %9s %9s %8s %8s %8s\n' "model, $threads thread(s)" kernels unfused fused f/u 'cold s' 'warm s' 'first ms' 'temp u' 'temp f'
+            for dir in $models; do
+                # a symbolic size of 1 is no image: the recogniser gets a line of text
+                sizes=(); case $dir in *ppocr*) sizes=(-d p2o.DynamicDimension.0=1 -d p2o.DynamicDimension.1=320) ;; *bert*) sizes=(-d max_seq_len_in_batch=32) ;; esac
+                "$BUILD/sinter" bench "$dir/model.onnx" "${sizes[@]}" --threads $threads --json 2>/dev/null | python3 -c '
+import json, sys
+d = json.load(sys.stdin)
+print("%-24s %3d/%3d %7.3f ms %7.3f ms %6.2f %9.2f %9.3f %8.1f %8d %8d" % (sys.argv[1], d["kernels_fused"], d["kernels_unfused"], d["ms_unfused"], d["ms_fused"],
+      d["ms_fused"] / d["ms_unfused"], d["cold_compile_s"] or 0, d["warm_start_s"] or 0, d["first_result_ms"] or 0, d["temp_peak_unfused"], d["temp_peak_fused"]))' "$(basename "$dir")" || echo "$dir: no figures"
+            done
+        done
+        ;;
+    *) echo "run.sh: no benchmark named '$w' (kernels, models)" >&2; exit 2 ;;
+    esac
+done
