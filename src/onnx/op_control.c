@@ -7,6 +7,12 @@ void op_identity(OpCall *o)
     o->out[0] = o->in[0];
 }
 
+/* Optional values exist only where they are known: a tensor is there, an absent input is not. */
+void op_optional_has(OpCall *o)
+{
+    o->out[0] = g_int(o->g, DT_bool, o->nin > 0 && o->in[0] != NULL);
+}
+
 /* ---- constants ----------------------------------------------------------------------------------------------------------------------- */
 
 static Node *constant_vector(OpCall *o, DType dt, int rank, int64_t n, const void *data)
