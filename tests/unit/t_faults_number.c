@@ -251,6 +251,8 @@ static void test_division_by_zero(void **state)
     by_zero("uint8", "u8");
     by_zero("uint32", "u32");
     by_zero("uint64", "u64");
+    trial_gives(OPSET(18) "g (int32[N] x, int32[N] y) => (int32[N] z) <int32 zero = {0}, int32 low = {-2147483648}> { c = Equal(y, zero) d = Div(x, y) m = Mod(low, y) e = Where(c, zero, d) z = Add(e, m) }",
+                "i32[19] 9*18 7; i32[19] 0*9 -1*9 7", "i32[19] 0*9 -9*9 6", 0);
 }
 
 int main(void)

@@ -48,6 +48,15 @@ static void test_activation_before_quantiser(void **state)
                 "f32[1,1,3] -3 1 4; f32[1,1,1] 1", "i8[1,1,3] 0 10 40; f32[1,1,3] 0 1 4; i8[1,1,3] -10 10 20", 1e-6);
 }
 
+/* What is added before the quantiser is added before its rounding. */
+static void test_sum_before_quantiser(void **state)
+{
+    (void)state;
+    trial_gives(OPSET(21) "g (uint8[1,1,4] x, int8[1,1,1] w, float[1,1,4] r) => (int8[1,1,4] q, int8[1,1,4] p) <float s = {0.5}, float t = {1}, uint8 z = {2}, int8 zi = {0}> {\n"
+                "a = DequantizeLinear(x, s, z) b = DequantizeLinear(w, s, zi) c = Conv(a, b) d = Add(c, r) q = QuantizeLinear(d, t, zi) e = Relu(d) p = QuantizeLinear(e, t, zi) }",
+                "u8[1,1,4] 2 3 5 0; i8[1,1,1] 2; f32[1,1,4] 0.5 0.5 1 -0.5", "i8[1,1,4] 0 1 2 -2; i8[1,1,4] 0 1 2 0", 0);
+}
+
 static void test_quantised_branches(void **state)
 {
     (void)state;
@@ -98,7 +107,7 @@ static void test_attention_junk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quantise_ties), cmocka_unit_test(test_quantised_sum_ties), cmocka_unit_test(test_activation_before_quantiser),
+        cmocka_unit_test(test_quantise_ties), cmocka_unit_test(test_quantised_sum_ties), cmocka_unit_test(test_activation_before_quantiser), cmocka_unit_test(test_sum_before_quantiser),
         cmocka_unit_test(test_quantised_branches), cmocka_unit_test(test_rank_zero_scale), cmocka_unit_test(test_quantised_softmax_saturates),
         cmocka_unit_test(test_attention_masks), cmocka_unit_test(test_attention_junk),
     };

@@ -179,6 +179,14 @@ static void test_resize_ties(void **state)
                 "y = Resize<mode = \"nearest\", coordinate_transformation_mode = \"half_pixel\", nearest_mode = \"round_prefer_ceil\">(x, , , n)\n"
                 "z = Resize<mode = \"nearest\", coordinate_transformation_mode = \"half_pixel\", nearest_mode = \"floor\">(s, , , m) }",
                 "f32[1,1,1,20] 0..19; f32[1,1,4] 10..13", "f32[1,1,1,6] 1 5 8 11 15 18; f32[1,1,8] 10 10 10 11 11 12 12 13", 0);
+    /* a reciprocal of the scale would move the tie at index 32 (asymmetric, 13 of 26) */
+    char in[900] = "f32[1,1,26] 0..25; f32[1,1,64]", want[900] = "f32[1,1,64]", down[900] = "f32[1,1,26]";
+    for (int i = 0; i < 64; i++) sprintf(in + strlen(in), " %d", i), sprintf(want + strlen(want), " %d", i * 26 / 64);
+    for (int i = 0; i < 26; i++) sprintf(down + strlen(down), " %d", i * 64 / 26);
+    strcat(strcat(want, ";"), down);
+    trial_gives(OPSET(18) "g (float[1,1,26] x, float[1,1,64] z) => (float[1,1,64] y, float[1,1,26] w) <int64[3] n = {1, 1, 64}, int64[3] m = {1, 1, 26}> {\n"
+                "y = Resize<mode = \"nearest\", coordinate_transformation_mode = \"asymmetric\", nearest_mode = \"floor\">(x, , , n)\n"
+                "w = Resize<mode = \"nearest\", coordinate_transformation_mode = \"asymmetric\", nearest_mode = \"floor\">(z, , , m) }", in, want, 0);
 }
 
 /* ---- gather, scatter ------------------------------------------------------------------------------------------------------------------------------ */
