@@ -356,6 +356,7 @@ static void store_add(Lowering *l, const SubStore *s, KVal *v, Combine how)
     values_in_addr(l, &st.at, &st.opnd, &st.nopnd);
     KBlock *b = block_for_addr(l, v->block, &st.at, st.nopnd, st.opnd);
     if (b->depth < l->k->body->depth) b = l->k->body;
+    if (l->sub->kind == SUB_scatter) b = l->cur;     /* each update by itself, also where neither it nor its place changes */
     block_add(l, b, st);
     if (s->into == s->node && b->loop && l->row_loop && b == l->row_loop->body) {
         StoredRow r = { v, st.buf, st.at.off };

@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { BATCH = 16, VARIANTS = 2, LIMIT_S = 120 };
+enum { BATCH = 16, VARIANTS = 2, LIMIT_S = 240, MARGIN = 80 };   /* graphs of a process; other sizes; seconds of a process; bytes after an output */
 typedef enum Verdict { SAME, DIFFERS, RAISED, CRASHED, SLOW } Verdict;
 static const char *const verdict_name[] = { "same", "differs", "raised an error", "crashed", "ran too long" };
 
@@ -106,15 +106,29 @@ static bool run_sizes(Job *j, Segment *s, bool fuse, const Tensor *in, const int
     Tensor *want = NEWS(a, Tensor, c->nout + 1), *got = NEWS(a, Tensor, c->nout + 1);
     interp_segment(c->cx, a, c->g, in, want);
     bool same = true;
-    for (int run = 0; run < 2 && same; run++) {      /* the second time in the first one's memory */
+    Tensor own[FUZZ_INPUTS];
+    size_t bytes[FUZZ_OUTPUTS];
+    for (int i = 0; i < c->nin; i++) {               /* inputs and outputs may lie anywhere */
+        own[i] = in[i];
+        own[i].data = (char *)arena_alloc(a, tensor_bytes(&in[i]) + 8) + 1 + i % 7;
+        memcpy(own[i].data, in[i].data, tensor_bytes(&in[i]));
+    }
+    for (int run = 0; run < 2 && same; run++) {      /* the second time in the first one's memory, into the caller's */
         memset(got, 0, sizeof *got * (size_t)c->nout);
-        segment_run(c->cx, a, s, in, syms, got, NULL, NULL);
-        for (int i = 0; i < c->nout; i++)
-            if (!same_tensor(j->report, &c->out[i], j->approximate, &got[i], &want[i])) {
-                text_add(j->report, "  in output %d, %s, %s%s, %s\n", i, fuse ? "fused" : "unfused", sizes, run ? ", second run" : "", j->b->target.isa);
-                same = false;
-                break;
-            }
+        for (int i = 0; run && i < c->nout; i++) {
+            bytes[i] = tensor_bytes(&want[i]);
+            got[i].data = (char *)arena_alloc(a, bytes[i] + MARGIN) + 1 + i % 5;
+            memset(got[i].data, 0xA5, bytes[i] + MARGIN - 8);
+        }
+        segment_run(c->cx, a, s, own, syms, got, run ? bytes : NULL, NULL);
+        for (int i = 0; i < c->nout && same; i++) {
+            same = same_tensor(j->report, &c->out[i], j->approximate, &got[i], &want[i]);
+            for (size_t k = 0; run && same && k < MARGIN - 8; k++)
+                if (((uint8_t *)got[i].data)[bytes[i] + k] != 0xA5) { text_add(j->report, "%%%d is written past its end\n", c->out[i].n->id); same = false; }
+            if (!same) text_add(j->report, "  in output %d, %s, %s%s, %s\n", i, fuse ? "fused" : "unfused", sizes, run ? ", second run" : "", j->b->target.isa);
+        }
+        for (int i = 0; i < c->nin && same; i++)
+            if (memcmp(own[i].data, in[i].data, tensor_bytes(&in[i]))) { text_add(j->report, "input %d is written to, %s\n", i, fuse ? "fused" : "unfused"); same = false; }
     }
     arena_free(a);
     return same;
@@ -131,6 +145,8 @@ static void run_mode(Job *j, bool fuse)
         text_add(j->report, "the segment does not serve the sizes it was made for: %s\n", why);
         j->verdict = DIFFERS;
     } else if (!run_sizes(j, s, fuse, c->in, syms, "the traced sizes")) j->verdict = DIFFERS;
+    SegmentEvidence evidence;
+    segment_evidence(c->cx, c->arena, s, NULL, &evidence);
     for (int v = 0; v < VARIANTS && c->g->sym.n && !j->traced_only && j->verdict == SAME; v++) {
         Tensor in[FUZZ_INPUTS * 2];
         case_inputs(c, c->arena, v, in);
@@ -162,7 +178,7 @@ static void job_run(Job *j)
 }
 
 /* ---- compiling the kernels of many graphs together ----------------------------------------------------------------------- */
-typedef struct Warm { Bench *b; Case *c; VEC(KernelText) text; } Warm;
+typedef struct Warm { Bench *b; Case *c; VEC(KernelText) text; int kind[2][SUB_COUNT], largest; } Warm;    /* kind: kernels by fused and kind */
 
 static void warm_collect(Ctx *cx, void *arg)
 {
@@ -170,6 +186,8 @@ static void warm_collect(Ctx *cx, void *arg)
     for (int fuse = 0; fuse < 2; fuse++) {
         Plan *p = plan_make(cx, w->c->arena, w->c->g, fuse);
         for (int i = 0; i < p->nkernel; i++) {
+            w->kind[fuse][p->kernel[i].kind]++;
+            if (fuse && p->kernel[i].nnode > w->largest) w->largest = p->kernel[i].nnode;
             if (p->kernel[i].kind == SUB_call) continue;
             LoopKernel *k = kernel_lower(cx, w->c->arena, w->c->g, &p->kernel[i], w->b->target.lanes);
             KernelSource src;
@@ -244,6 +262,9 @@ static Verdict batch_work(const Args *o, void *arg)
         (void)guard_call(&cx, warm_collect, &w);
     }
     warm_build(&w);
+    static const char *const kinds[SUB_COUNT] = { "map", "rows", "dot", "scan", "scatter", "call" };
+    for (int k = 0; k < SUB_COUNT && o->verbose; k++) printf("%s%s %d, fused %d", k ? "; " : "kernels: ", kinds[k], w.kind[0][k], w.kind[1][k]);
+    if (o->verbose) printf("; the largest has %d nodes\n", w.largest);
     Verdict all = SAME;
     for (int i = 0; i < r->n; i++) {
         Text t = { .arena = c[i].arena };

@@ -250,6 +250,20 @@ static void unused_result_graph(Bench *b)
 }
 static void unused_result_of_a_call(void **state) { check(state, unused_result_graph, 0, 0); }
 
+/* Updates and indices that are the same along the last axis. */
+static void scatter_graph(Bench *b)
+{
+    Graph *g = b->g;
+    Node *x = input(b, DT_bf16, DIMS(17)), *one = input(b, DT_bf16, DIMS(1)), *i = input(b, DT_u8, DIMS(15, 1));
+    Dim *d[2] = { dim_const(g, 15), dim_const(g, 15) }, *idx = dim_idx(g, DIM_OPERAND, x->dims[0]);
+    Node *at = g_expand(g, g2(g, OP_mod, g_cast(g, i, DT_i64), g_dims(g, 0, 1, &x->dims[0])), 2, d);
+    next(b);
+    for (int how = COMBINE_max; how < COMBINE_COUNT; how++)
+        output(b, g_scatter(g, x, g_expand(g, one, 2, d), 1, &at, &(View){ .nidx = 1, .idx = &idx }, (Combine)how));
+    output(b, g_scatter(g, input(b, DT_i32, DIMS(17)), g_expand(g, input(b, DT_i32, DIMS(1)), 2, d), 1, &at, &(View){ .nidx = 1, .idx = &idx }, COMBINE_add));
+}
+static void scatters_of_one_value(void **state) { check(state, scatter_graph, 0, 0); }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,6 +277,7 @@ int main(void)
         cmocka_unit_test(random_words),
         cmocka_unit_test(values_without_elements),
         cmocka_unit_test(unused_result_of_a_call),
+        cmocka_unit_test(scatters_of_one_value),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
