@@ -196,7 +196,8 @@ static Instance *instance_new(Ctx *cx, Segment *s, const int64_t *syms)
     Arena *a = arena_new(cx);
     Instance *x = NEW(a, Instance);
     x->memory = a;
-    x->syms = arena_copy(a, syms, sizeof *syms * (size_t)(s->g->sym.n + 1));
+    x->syms = NEWS(a, int64_t, s->g->sym.n + 1);
+    for (int i = 0; i < s->g->sym.n; i++) x->syms[i] = syms[i];
     void **where = NEWS(a, void *, s->g->node.n + 1);
     place_buffers(cx, s, x, where);
     int n = s->npart;

@@ -153,7 +153,8 @@ static void trace_cut(void *self, Ctx *cx, const Cut *cut, Tensor *out)
     int64_t *syms;
     Step *s = step_find(cx, w, &syms);
     if (!s) {
-        int *in = cut->call ? arena_copy(w->trace, cut->call_in, sizeof(int) * (size_t)(cut->call->nin + 1)) : NULL;
+        int *in = cut->call ? NEWS(w->trace, int, cut->call->nin + 1) : NULL;
+        for (int i = 0; in && i < cut->call->nin; i++) in[i] = cut->call_in[i];
         s = step_add(cx, w, cut->g, cut->call, in, cut->why);
         s = step_find(cx, w, &syms);
         if (!s) fail(cx, E_INVALID, "the sizes that the trace was made for are not served by it");
@@ -212,8 +213,9 @@ static void find_guarded(Ctx *cx, void *arg)
 static Tensor *dense_arguments(Ctx *cx, Program *p, Arena *a, const Tensor *in, int *n)
 {
     (void)p;
-    Tensor *t = arena_copy(a, in, sizeof *in * (size_t)(*n + 1));
+    Tensor *t = NEWS(a, Tensor, *n + 1);
     for (int i = 0; i < *n; i++) {
+        t[i] = in[i];
         if (!t[i].data || tensor_dense(&t[i])) continue;
         Tensor *d = tensor_new(a, cx, t[i].dt, t[i].rank, t[i].dims);
         int64_t count = tensor_count(d);
