@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "prelude.h"                     /* made from the files of prelude: static const char prelude_NAME[] */
+#include "gen/prelude.h"                 /* made from the files of prelude: static const char prelude_NAME[] */
 
 int gen_c_lanes(const char *isa)
 {

@@ -88,5 +88,4 @@ Dim *kernel_scratch(const LoopKernel *k, int buf);                       /* byte
 /* May `out` share its memory with `in`? Proved when every read of in is at the very element that is written, and not after the write. */
 bool kernel_may_alias(const LoopKernel *k, int in, int out);
 bool fold_in_loop(const KFold *f, const KLoop *o);       /* Is it a float32 sum that runs over o (and not one inside each iteration)? */
-void kernel_print(Text *t, const LoopKernel *k);
 #endif
