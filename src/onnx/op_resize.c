@@ -1,7 +1,7 @@
 /* Resize and Upsample.
  *
  * The source coordinate of output place i on an axis is a rational function (mul*i + add) / den with integers: a scale is out/in, or the
- * exact fraction that a float32 is. So floor, ceiling, rounding and ties are integer arithmetic in index maps: nearest is one view, and linear
+ * simple fraction that a float32 stands for. So floor, ceiling, rounding and ties are integer arithmetic in index maps: nearest is one view, and linear
  * and cubic read views at floor(x)+t, clamped to the axis, times weights that depend on the remainder. No index is ever outside and no rounding
  * of a reciprocal moves a tie. Only tf_crop_and_resize, whose regions are arbitrary floats, computes coordinates in float64 and gathers.
  * Axes are separable and are done one after the other in the order given. */
@@ -48,6 +48,23 @@ static void scale_of_sizes(Graph *g, ResizeAxis *a)
     }
 }
 
+/* The first convergent of the continued fraction that rounds to v: 0.7 means 7/10, and a tie that the graph's author saw stays one. */
+static bool float_fraction(float v, int64_t *p, int64_t *q)
+{
+    int64_t p0 = 0, q0 = 1;
+    double rest = v;
+    *p = 1, *q = 0;
+    do {
+        double whole = floor(rest);
+        int64_t k = (int64_t)whole, p1 = k * *p + p0, q1 = k * *q + q0;
+        p0 = *p, q0 = *q, *p = p1, *q = q1;
+        if (*q > (int64_t)1 << 36 || *p > (int64_t)1 << 36) return false;
+        if ((float)((double)*p / (double)*q) == v) return true;
+        rest = 1 / (rest - whole);
+    } while (rest < 0x1p26);
+    return false;
+}
+
 /* A scale given as a float32: the size is floor(in*scale) in float32, as every implementation computes it. Where the float is the
  * rounding of out/in it means that fraction. */
 static void scale_of_float(OpCall *o, ResizeAxis *a, float scale, double part)
@@ -55,13 +72,11 @@ static void scale_of_float(OpCall *o, ResizeAxis *a, float scale, double part)
     Graph *g = o->g;
     if (!(scale > 0 && scale < 1e9f))
         fail(o->cx, E_INVALID, "a scale is %g; a positive number is wanted", (double)scale);
-    int shift = 0;
-    double whole = scale;
-    while (whole != floor(whole) && shift < 36) whole *= 2, shift++;
-    if (whole != floor(whole)) op_unsupported(o, "the scale %g", (double)scale);
-    a->p = dim_const(g, (int64_t)whole);
-    a->q = dim_const(g, (int64_t)1 << shift);
-    if (part == 1 && shift <= 4) {
+    int64_t p, q;
+    if (!float_fraction(scale, &p, &q)) op_unsupported(o, "the scale %g", (double)scale);
+    a->p = dim_const(g, p);
+    a->q = dim_const(g, q);
+    if (part == 1 && q <= 16 && (q & (q - 1)) == 0) {
         a->out = dim_div(g, dim_mul(g, a->in, a->p), a->q);
         if (!dim_is_const(a->in)) return;
     }

@@ -33,10 +33,21 @@ static void test_constants_twice(void **state)
     trial_refused(OPSET(18) "g (float[2] x) => (float[2] y) { a = Constant<value_float = 3.0>() y = Mul(x, a) a = Exp(x) }", "f32[2] 1 2", E_FORMAT, "is defined twice");
 }
 
+/* The float32 nearest to 0.7 means 7/10: the last coordinate, 3.5/0.7 - 0.5, is a tie. */
+static void test_scale_is_a_fraction(void **state)
+{
+    (void)state;
+    trial_gives(OPSET(13) "g (float[6] x) => (float[4] y) <float[1] s = {0.7}> { y = Resize<mode = \"nearest\", nearest_mode = \"round_prefer_floor\">(x, , s) }",
+                "f32[6] 1..6", "f32[4] 1 3 4 5", 0);
+    trial_gives(OPSET(13) "g (float[6] x) => (float[4] y) <float[1] s = {0.7}> { y = Resize<mode = \"nearest\", nearest_mode = \"round_prefer_ceil\">(x, , s) }",
+                "f32[6] 1..6", "f32[4] 1 3 4 6", 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loop_of_vectors), cmocka_unit_test(test_layernorm_of_two_dtypes), cmocka_unit_test(test_constants_twice),
+        cmocka_unit_test(test_scale_is_a_fraction),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
