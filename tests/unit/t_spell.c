@@ -37,7 +37,7 @@ static const int64_t int_specials[] = {
 };
 
 /* Element j of an operand: special numbers in all pairs for side 0 and 1, then random bits. */
-static Scalar sample(DType t, int side, int j, uint64_t *seed)
+static Scalar spell_sample(DType t, int side, int j, uint64_t *seed)
 {
     Scalar s = { 0 };
     uint64_t r = next_random(seed);
@@ -73,7 +73,7 @@ static Node *add_input(Table *t, DType dt, int rank, const int64_t *dims, int si
     tensor_init(t->cx, &x, dt, rank, dims);
     x.data = arena_alloc(t->arena, tensor_bytes(&x) + 1);
     uint64_t seed = (uint64_t)dt * 977 + (uint64_t)side;
-    for (int64_t j = 0; j < tensor_count(&x); j++) scalar_store(dt, (char *)x.data + (size_t)j * dtype_size(dt), sample(dt, side, (int)j, &seed));
+    for (int64_t j = 0; j < tensor_count(&x); j++) scalar_store(dt, (char *)x.data + (size_t)j * dtype_size(dt), spell_sample(dt, side, (int)j, &seed));
     vec_push(t->arena, &t->in, x);
     return graph_input(t->g, arena_fmt(t->arena, "x%d", t->in.n), dt, rank, dims, NULL, NULL);
 }
@@ -178,7 +178,7 @@ static bool same_value(DType t, double ulp, Scalar a, Scalar b)
     return ulp > 0 && (a.f < 0) == (b.f < 0) && fabs(order_of(t, a.f) - order_of(t, b.f)) <= ulp;
 }
 
-static void compare(Table *t, const char *isa, const Case *c, const Tensor *got, const Tensor *want)
+static void spell_compare(Table *t, const char *isa, const Case *c, const Tensor *got, const Tensor *want)
 {
     DType dt = want->dt;
     int64_t n = tensor_count(want);
@@ -291,7 +291,7 @@ static void run_table(Table *t)
         run_flat(t, &target, out);
         run_moves(t, &target, out);
         int bad = t->bad;
-        for (int k = 0; k < n; k++) compare(t, isa_names[i], &t->cases.at[k], &out[k], &t->want[k]);
+        for (int k = 0; k < n; k++) spell_compare(t, isa_names[i], &t->cases.at[k], &out[k], &t->want[k]);
         print_message("%s: %d results, %.1f s, %d wrong\n", isa_names[i], n, time_now() - t0, t->bad - bad);
         dev_cpu.close(target.device);
     }
