@@ -27,6 +27,7 @@ typedef struct Gen {
     Dim *size[5]; int nsize;            /* sizes that axes are drawn from */
     bool special, big;                  /* NaN and the like among the inputs; sizes for several threads and long loops */
     int64_t most;                       /* elements of a value */
+    uint64_t favoured;                  /* steps that this graph takes more often */
 } Gen;
 
 /* ---- sizes --------------------------------------------------------------------------------------------------------- */
@@ -1067,10 +1068,11 @@ static const struct { const char *name; void (*step)(Gen *s); int weight; } step
 static void take_step(Gen *s)
 {
     int total = 0, w;
-    for (size_t i = 0; i < COUNT_OF(steps); i++) total += steps[i].weight;
+    int weight[COUNT_OF(steps)];
+    for (size_t i = 0; i < COUNT_OF(steps); i++) total += weight[i] = s->favoured >> i & 1 ? 30 : steps[i].weight;
     w = below(s, total);
     size_t i = 0;
-    while (w >= steps[i].weight) w -= steps[i++].weight;
+    while (w >= weight[i]) w -= weight[i++];
     if (s->c->nop < (int)COUNT_OF(s->c->op)) snprintf(s->c->op[s->c->nop++], sizeof s->c->op[0], "%s", steps[i].name);
     graph_origin(s->g, arena_fmt(s->c->arena, "%s_%d", steps[i].name, s->val.n), steps[i].name, "");
     steps[i].step(s);
@@ -1108,7 +1110,7 @@ static bool taken(const Case *c, const Node *n)
 static void choose_outputs(Gen *s)
 {
     Case *c = s->c;
-    int n = s->val.n, want = 1 + below(s, 4);
+    int n = s->val.n, want = 1 + below(s, 6);
     bool *used = NEWS(c->arena, bool, s->g->node.n + 1);
     for (int i = 0; i < s->g->node.n; i++) for (int k = 0; k < s->g->node.at[i]->nin; k++) used[s->g->node.at[i]->in[k]->id] = true;
     c->out[c->nout++] = s->val.at[n - 1];
@@ -1131,6 +1133,7 @@ void case_make(Ctx *cx, Arena *a, uint64_t seed, int most, Case *c)
     s.special = chance(&s, 15);
     s.big = chance(&s, 6);
     s.most = s.big ? 60000 : chance(&s, 20) ? 4096 : 600;
+    for (int i = chance(&s, 60) ? 2 + below(&s, 5) : 0; i > 0; i--) s.favoured |= (uint64_t)1 << below(&s, COUNT_OF(steps));
     draw_sizes(&s);
     for (int i = 1 + below(&s, 3); i > 0; i--) add_input(&s);
     int n = 3 + below(&s, chance(&s, 50) ? 12 : 38);
