@@ -417,7 +417,9 @@ static void run_guarded(Ctx *cx, void *arg)
 
 void segment_run(Ctx *cx, Arena *a, Segment *s, const Tensor *in, const int64_t *syms, Tensor *out, const size_t *out_bytes, double *seconds)
 {
-    if (s->interpreted) {
+    bool empty = false;
+    for (int i = 0; i < s->limit.n; i++) empty |= dim_eval(s->limit.at[i], syms, NULL) == 0;
+    if (s->interpreted || empty) {
         Tensor *own = NEWS(a, Tensor, s->g->output.n + 1);
         interp_segment(cx, a, s->g, in, own);
         RunJob j = { .a = a, .s = s, .in = in, .out = out, .out_bytes = out_bytes };

@@ -117,6 +117,7 @@ static void print_kernels(Ctx *cx, Segment *s)
         }
         for (int j = 0; packs && j < k->buf.n; j++) if (k->buf.at[j].last && !sub->constant[k->buf.at[j].node->id]) add_packing(cx, s, k, &k->buf.at[j]);
         part_add(cx, s, sub, k, s->plan->once[i]);
+        for (int j = 0; k && j < k->limit.n; j++) vec_push(s->arena, &s->limit, k->limit.at[j]);
     }
 }
 
@@ -152,7 +153,13 @@ Segment *segment_new(Ctx *cx, const Target *t, Graph *g, const ProgramOptions *o
     double t1 = time_now();
     segment_tell(cx, s);
     Status st = guard_call(cx, try_kernels, &(Making){ s });
-    if (st == E_UNSUPPORTED) {          /* a dtype that kernels cannot spell: the interpreter is slow, and right */
+    bool empty = false;
+    for (int i = 0; i < s->limit.n; i++) empty |= dim_is(s->limit.at[i], 0);
+    if (st == E_OK && empty) {
+        s->interpreted = true;
+        s->interpreted_why = "an axis without elements is indexed";
+        s->npart = 0;
+    } else if (st == E_UNSUPPORTED) {          /* a dtype that kernels cannot spell: the interpreter is slow, and right */
         s->interpreted = true;
         s->interpreted_why = arena_str(a, cx->text);
         s->npart = 0;

@@ -40,6 +40,7 @@ struct Segment {
     void **fixed;                       /* by node id: constants, results computed once; else NULL */
     void *once_block; int64_t once_bytes;
     Packed *packed;                     /* constants in the forms that contractions want */
+    VEC(Dim *) limit;                   /* where one of these sizes is 0 the interpreter runs it: see LoopKernel */
     bool interpreted; const char *interpreted_why;      /* no kernels: the reference interpreter runs it */
     pthread_mutex_t lock;               /* over idle and last_syms */
     Instance *idle; int nidle;

@@ -78,6 +78,7 @@ typedef struct LoopKernel {
     int nval, nfold;
     double cost;                        /* compile effort */
     Dim *total, *work;                  /* parallel index range; scalar operations in all */
+    VEC(Dim *) limit;                   /* axes that are indexed by values and may be empty: then no index is right, and none is safe */
 } LoopKernel;
 
 /* Lowers and schedules a subgraph for vectors of `lanes` floats. Raises UNSUPPORTED when a dtype has no spelling in kernels; the caller then runs

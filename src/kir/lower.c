@@ -533,6 +533,7 @@ static void demand_indices(Lowering *l, const Node *n, int first, Dim *const *id
         }
         if (limit) {
             KVal c = { .kind = KV_check, .dt = DT_i64, .nin = 1, .in[0] = v, .dim = limit, .node = n };
+            if (!dim_prove_lt(l->g, dim_const(l->g, 0), limit)) vec_push(l->arena, &l->k->limit, limit);
             c.at = guarded(l, NULL, 0, NULL);
             v = val_new(l, &c);
         }

@@ -227,6 +227,11 @@ static void empty_graph(Bench *b)
     next(b);
     output(b, g2(g, OP_mul, x, g_reshape(g, v, 4, x->dims)));
     output(b, g_fold(g, FOLD_max, v, 2, false));
+    Node *a = input(b, DT_f32, DIMS(2, 2, 2, 0)), *c = g2(g, OP_mul, a, a);
+    Node *left = g2(g, OP_max, c, input(b, DT_f32, DIMS(2, 2, 2, 0)));
+    Node *right = g2(g, OP_max, g_transpose(g, c, (int[]){ 0, 1, 3, 2 }), input(b, DT_f32, DIMS(2, 2, 0, 2)));
+    next(b);
+    output(b, g_matmul(g, left, right));
 }
 static void values_without_elements(void **state) { check(state, empty_graph, 0, 0); }
 
@@ -264,6 +269,16 @@ static void scatter_graph(Bench *b)
 }
 static void scatters_of_one_value(void **state) { check(state, scatter_graph, 0, 0); }
 
+/* What is indexed has no elements: an error where there are indices, and no result where there are none. */
+static void empty_axis_graph(Bench *b)
+{
+    Graph *g = b->g;
+    Node *x = input(b, DT_f32, DIMS(0, 3)), *i = g_cast(g, input(b, DT_i32, DIMS(0)), DT_i64), *y = g1(g, OP_exp, x);
+    output(b, g_gather_axis(g, y, i, 0));
+    output(b, g_fold(g, FOLD_sum, g_gather_axis(g, y, i, 0), 1, false));
+}
+static void gathers_from_nothing(void **state) { check(state, empty_axis_graph, 0, 0); }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +292,7 @@ int main(void)
         cmocka_unit_test(random_words),
         cmocka_unit_test(values_without_elements),
         cmocka_unit_test(unused_result_of_a_call),
+        cmocka_unit_test(gathers_from_nothing),
         cmocka_unit_test(scatters_of_one_value),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
