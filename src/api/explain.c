@@ -16,6 +16,11 @@ char *bytes_str(Arena *a, int64_t n)
     return arena_fmt(a, k == 0 ? "%.0f %s" : v < 9.995 ? "%.2f %s" : v < 99.95 ? "%.1f %s" : "%.0f %s", v, unit[k]);
 }
 
+static const char *time_str(Arena *a, double s)
+{
+    return s < 1e-3 ? arena_fmt(a, "%.2f us", s * 1e6) : s < 1 ? arena_fmt(a, "%.2f ms", s * 1e3) : arena_fmt(a, "%.3f s", s);
+}
+
 static bool is_generated(const KernelEvidence *k) { return k->source && !k->interpreted; }
 
 EvidenceSum evidence_sum(Arena *a, int n, const SegmentEvidence *e)
@@ -81,14 +86,12 @@ static void segment_text(Arena *a, Text *t, const SegmentEvidence *e, const Expl
     for (int j = 0; j < e->nkernel; j++) {
         const KernelEvidence *k = &e->kernel[j];
         text_add(t, "  %-20s %-12s %10s %10s", k->name, how(k), bytes_str(a, k->read_bytes), bytes_str(a, k->write_bytes));
-        if (timed && !k->once) text_add(t, " %8.3f ms  ", k->seconds * 1e3);
-        else text_add(t, " %11s  ", "-");
+        text_add(t, " %11s  ", timed && !k->once ? time_str(a, k->seconds) : "-");
         add_nodes(t, k, 2 + 20 + 1 + 12 + 1 + 10 + 1 + 10 + 1 + 11 + 2);
     }
     EvidenceSum s = evidence_sum(a, 1, e);
     text_add(t, "  %-20s %-12s %10s %10s", "each run", arena_fmt(a, "%d launches", s.kernels), bytes_str(a, s.read_bytes), bytes_str(a, s.write_bytes));
-    if (timed) text_add(t, " %8.3f ms\n", s.seconds * 1e3);
-    else text_add(t, " %11s\n", "-");
+    text_add(t, " %11s\n", timed ? time_str(a, s.seconds) : "-");
     text_add(t, "  temporary memory %s, results kept of kernels that run once %s\n", bytes_str(a, e->temp_bytes), bytes_str(a, e->const_bytes));
     text_add(t, "  import %.1f ms, plan %.1f ms, print %.1f ms, build %.1f ms: %d kernels asked, %d different, %d in memory, %d on disk, %d compiled\n",
         e->import_s * 1e3, e->plan_s * 1e3, e->print_s * 1e3, e->build_s * 1e3, e->build.asked, e->build.unique, e->build.from_memory, e->build.from_disk,

@@ -1,0 +1,64 @@
+#!/bin/bash
+# sinter explain, bench and ops: reports as text and as JSON.
+. "$(dirname "$0")/../lib/check.sh"
+cat >"$T/net.onnxtxt" <<'END'
+<ir_version: 10, opset_import: ["" : 21]>
+net (float[N, 64] x, float[64, 32] w, float[32] b) => (float[N, 32] y)
+{ p = MatMul(x, w)
+  q = Add(p, b)
+  r = Relu(q)
+  y = Softmax <axis = 1> (r) }
+END
+net=("$T/net.onnxtxt" -d N=16)
+expect 0 'segment 1 of 1' "$SINTER" explain "${net[@]}"
+expect 0 'MatMul p.*Add q' "$SINTER" explain "${net[@]}"
+expect 0 'logical +logical +measured' "$SINTER" explain "${net[@]}"
+expect 0 '4 of 4 operators in generated kernels' "$SINTER" explain "${net[@]}"
+expect 0 'segment 1 of 1: 4 kernels' "$SINTER" explain "${net[@]}" --no-fuse
+expect 0 '^void k_' "$SINTER" explain "${net[@]}" --source
+name=$("$SINTER" explain "${net[@]}" | grep -oE 'k_[0-9a-f]+' | head -n 1)
+expect 0 "^void $name" "$SINTER" explain "${net[@]}" --source "$name"
+ok "one source only" test "$("$SINTER" explain "${net[@]}" --source="$name" | grep -c '^void k_')" = 1
+json 'len(j["segments"]) == 1 and j["operators"] == 4 and j["operators_generated"] == 4 and j["variants"] == 1' "$SINTER" explain "${net[@]}" --json
+json 'len(j["segments"][0]["kernels"]) < 4 and any("Relu r" in k["operators"] and len(k["operators"]) > 1 for k in j["segments"][0]["kernels"])' "$SINTER" explain "${net[@]}" --json
+json 'all("source" in k for k in j["segments"][0]["kernels"] if k["generated"])' "$SINTER" explain "${net[@]}" --json --source
+json '"refusals" in j["segments"][0]' "$SINTER" explain "${net[@]}" --json --why
+expect 0 'segment' "$SINTER" explain "${net[@]}" --dot "$T/g.dot"
+ok "the picture is a graph" grep -q '^digraph' "$T/g.dot"
+if command -v dot >/dev/null; then ok "Graphviz reads it" dot -Tsvg -o "$T/g.svg" "$T/g.dot"; fi
+refuse 'No such file|not' "$SINTER" explain "${net[@]}" --dot "$T/none/g.dot"
+
+# a model whose sizes depend on data: two segments, and the reason
+cat >"$T/cut.onnxtxt" <<'END'
+<ir_version: 10, opset_import: ["" : 21]>
+net (float[N] x) => (int64[1, M] y, float[N] z)
+{ z = Neg(x)
+  i = NonZero(z)
+  y = Mul(i, i) }
+END
+expect 0 'segment 2 of 2' "$SINTER" explain "$T/cut.onnxtxt" -d N=9 --dot "$T/cut.dot"
+expect 0 'ends because .*NonZero' "$SINTER" explain "$T/cut.onnxtxt" -d N=9
+
+# ---- bench ---------------------------------------------------------------------------------------------------------------------
+keys='["model", "threads", "kernels_unfused", "kernels_fused", "coverage_ops", "coverage_time", "logical_bytes_unfused", "logical_bytes_fused", "measured_bytes_unfused", "measured_bytes_fused", "temp_peak_unfused", "temp_peak_fused", "ms_unfused", "ms_fused", "cold_compile_s", "warm_start_s", "first_result_ms", "max_abs_err", "max_rel_err", "reference"]'
+"$SINTER" bench "${net[@]}" --threads 1 --json >"$T/bench.json" 2>"$T/stderr"
+ok "bench: status" test $? = 0
+json "all(k in j for k in $keys)" cat "$T/bench.json"
+json 'j["kernels_unfused"] == 4 and j["kernels_fused"] < 4 and j["logical_bytes_fused"] < j["logical_bytes_unfused"] and j["threads"] == 1' cat "$T/bench.json"
+json 'j["reference"] == "interpreter" and 0 <= j["max_abs_err"] < 1e-5 and j["equal"]' cat "$T/bench.json"
+json '(j["measured_bytes_fused"] is None) == ("no_counters" in j)' cat "$T/bench.json"
+json 'j["cold_compile_s"] > j["warm_start_s"] > 0 and j["first_result_ms"] >= j["warm_start_s"] * 1e3 and j["ms_fused"] > 0' cat "$T/bench.json"
+"$SINTER" bench "${net[@]}" >"$T/bench.txt" 2>&1
+for p in 'logical \(counted\) +measured' 'kernels +4 ' 'memory traffic' 'time of a run' 'coverage: 4 of 4' 'errors against the reference interpreter'; do
+    expect 0 "$p" cat "$T/bench.txt"
+done
+ok "bench leaves no folder behind" bash -c "! ls -d '${TMPDIR:-/tmp}'/sinter-bench-* 2>/dev/null | grep -q $$"
+
+# ---- ops -----------------------------------------------------------------------------------------------------------------------
+expect 0 '^  Softmax +1' "$SINTER" ops
+expect 0 '^  add +2  FI$' "$SINTER" ops
+expect 0 'operators of com.microsoft' "$SINTER" ops
+json 'len(j["operators"]) > 150 and any(o["op"] == "Conv" and o["domain"] == "ai.onnx" and 1 in o["versions"] for o in j["operators"])' "$SINTER" ops --json
+json 'any(d["name"] == "bf16" and d["onnx"] == 16 and d["bytes"] == 2 for d in j["dtypes"]) and any(p["name"] == "fold" for p in j["primitives"])' "$SINTER" ops --json
+json 'all(any(o["domain"] == "sinter" and o["op"] == p["name"] for o in j["operators"]) for p in j["primitives"] if p["elementwise"])' "$SINTER" ops --json
+finish
