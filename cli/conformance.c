@@ -2,7 +2,8 @@
  *
  * A case is a folder with model.onnx and test_data_set_*: input_K.pb and the output_K.pb that are wanted. Each case runs in a process of its own with a
  * time limit, so that a crash or an endless loop is one failed case. A child writes its verdict to a pipe: a letter (p passed, f failed, s skipped) and
- * the reason. Equal means what compare.c says, with rtol 1e-3 and atol 1e-7, which a case's data.json may change, and model_half's leave. */
+ * the reason. Equal means what compare.c says, with rtol 1e-3 and atol 1e-7 (or --rtol, --atol; 1e-3 where Fourier transforms
+ * are involved), which a case's data.json may change, and model_half's leave. */
 #include "cli.h"
 
 #include <dirent.h>
@@ -29,6 +30,7 @@ typedef struct Suite {
     VEC(Case) at;
     bool fuse, interpret;
     int limit;
+    Tolerance tol;
 } Suite;
 
 /* ---- one case, in its own process ------------------------------------------------------------------------------------------------------------ */
@@ -68,7 +70,8 @@ static const char *out_of_scope(OneCase *x, const OnnxValue *v, const char *what
 static void read_tolerance(OneCase *x)
 {
     static const char *const loose[] = { "DFT", "STFT" };
-    x->tol = (Tolerance){ 1e-3, model_uses(x->m, loose, COUNT_OF(loose)) ? 1e-3 : 1e-7, false, 0 };
+    x->tol = x->suite->tol;
+    if (model_uses(x->m, loose, COUNT_OF(loose)) && x->tol.atol < 1e-3) x->tol.atol = 1e-3;
     x->tol.whole = model_half(x->m);
     const char *path = arena_fmt(x->a, "%s/data.json", x->folder);
     if (!there(path)) return;
@@ -305,6 +308,7 @@ static void run_all(Suite *s, int jobs)
 int cmd_conformance(Cli *c)
 {
     Suite s = { .c = c, .fuse = !flag_given(c, FLAG_no_fuse), .interpret = flag_given(c, FLAG_interpreter), .limit = flag_int(c, FLAG_limit, 60, 1) };
+    s.tol = (Tolerance){ flag_real(c, FLAG_rtol, 1e-3), flag_real(c, FLAG_atol, 1e-7), false, 0 };
     int jobs = flag_int(c, FLAG_jobs, cpu_count(), 1), count[3] = { 0 };
     if (jobs > 1024) jobs = 1024;
     for (int i = 0; i < c->narg; i++) find_cases(&s, c->arg[i], 0);

@@ -227,8 +227,8 @@ static void attr_value(AttrText *t, OnnxAttr *x)
         t->p = end;
     } else {
         const char *from = t->p;
+        if (!isalpha((unsigned char)*t->p) && *t->p != '_') attr_fail(t, "wanted a value");
         while (isalnum((unsigned char)*t->p) || *t->p == '_') t->p++;
-        if (t->p == from) attr_fail(t, "wanted a value");
         const char *word = arena_fmt(t->a, "%.*s", (int)(t->p - from), from);
         DType dt = dtype_from_name(word);
         x->type = dt ? ATTR_int : ATTR_string;
@@ -281,7 +281,10 @@ static void op_guarded(Ctx *cx, void *arg)
     for (int i = 0; i < c->nin; i++) n.in[i] = c->in[i] ? value_get(cx, g, c->in[i], "input", i) : "";
     read_attrs(cx, g, c->attrs, &n);
     int first = g->name.n;
-    for (int j = 0; j < c->nout; j++) n.out[j] = g->name.at[value_new(cx, g, value_name(g)) - 1];
+    for (int j = 0; j < c->nout; j++) {
+        n.out[j] = value_name(g);
+        value_new(cx, g, n.out[j]);
+    }
     vec_push(g->a, &g->node, n);
     for (int j = 0; j < c->nout; j++) c->out[j] = (sn_value)(first + 1 + j);
     note_pop(cx);

@@ -5,10 +5,12 @@
 #   refuse PATTERN COMMAND...   the same with status 2
 set -uo pipefail
 BUILD=${BUILD:-build} SINTER=${SINTER:-$BUILD/sinter}
-T=$BUILD/tests/$(basename "$0" .sh).files
+T=${0#*tests/}
+T=${T%.sh}
+T=$BUILD/tests/files/${T//\//_}
 rm -rf "$T"
 mkdir -p "$T"
-export SN_CACHE=${SN_CACHE:-$BUILD/tests/kernels}
+export SN_CACHE=${SN_CACHE:-$BUILD/tests/kernels} SN_CACHE_MB=${SN_CACHE_MB:-2048}
 passed=0 failed=0 skipped=0
 
 good() { passed=$((passed + 1)); }

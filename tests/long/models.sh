@@ -1,0 +1,5 @@
+#!/bin/bash
+# tests/onnx/models.sh in the other modes: one kernel for each operator, and the reference interpreter.
+# limit: 3600
+export MODES="unfused interpreter"
+. "$(dirname "$0")/../onnx/models.sh"

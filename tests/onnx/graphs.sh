@@ -1,0 +1,16 @@
+#!/bin/bash
+# Graphs that were made to test another optimiser, with golden results: fusions that must be right, and pairs that must not fuse.
+# limit: 900
+. "$(dirname "$0")/../lib/check.sh"
+. "$(dirname "$0")/../lib/cases.sh"
+need_cases graphs.tar.xz
+unpack graphs.tar.xz
+(cd "$CASES" && find graphs -name model.onnx | sed 's|/model.onnx$||' | sort) >"$T/cases"
+for mode in ${MODES:-fused}; do
+    case $mode in
+    fused) judge fused "$T/cases" --atol 1e-5 ;;
+    unfused) judge unfused "$T/cases" --atol 1e-5 --no-fuse ;;
+    interpreter) judge interpreter "$T/cases" --atol 1e-5 --interpreter ;;
+    esac
+done
+finish
