@@ -4,7 +4,7 @@
 #   expect STATUS PATTERN COMMAND...   runs a command; its exit status must be STATUS and its output hold the extended regular expression PATTERN
 #   refuse PATTERN COMMAND...   the same with status 2
 set -uo pipefail
-BUILD=${BUILD:-build} SINTER=${SINTER:-$BUILD/sinter}
+BUILD=$(realpath "${BUILD:-build}") SINTER=${SINTER:-$BUILD/sinter}
 T=${0#*tests/}
 T=${T%.sh}
 T=$BUILD/tests/files/${T//\//_}
