@@ -204,7 +204,7 @@ static void find_cases(Suite *s, const char *folder, int depth)
         if (e->d_name[0] != '.' && stat(path, &st) == 0 && S_ISDIR(st.st_mode)) vec_push(s->c->arena, &below, path);
     }
     closedir(d);
-    qsort(below.at, (size_t)below.n, sizeof *below.at, by_text);
+    if (below.n) qsort(below.at, (size_t)below.n, sizeof *below.at, by_text);
     for (int i = 0; i < below.n; i++) find_cases(s, below.at[i], depth + 1);
 }
 

@@ -191,7 +191,7 @@ static void attr_list(AttrText *t, OnnxAttr *x)
     for (t->p++;;) {
         while (*t->p == ' ' || *t->p == ',') t->p++;
         if (*t->p == ']') break;
-        Number n;
+        Number n = { 0 };
         const char *end = read_number(t->p, &n);
         if (!end) attr_fail(t, "wanted a number or ']'");
         t->p = end;
@@ -208,7 +208,7 @@ static void attr_list(AttrText *t, OnnxAttr *x)
 
 static void attr_value(AttrText *t, OnnxAttr *x)
 {
-    Number n;
+    Number n = { 0 };
     const char *end;
     if (*t->p == '[') {
         attr_list(t, x);

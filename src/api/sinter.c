@@ -385,7 +385,7 @@ static void output_strided(Ctx *cx, RunCall *c, int i)
     tensor_copy_to(got, s->data, t.strides);
 }
 
-static void run_guarded(Ctx *cx, void *arg)
+static void public_run_guarded(Ctx *cx, void *arg)
 {
     RunCall *c = arg;
     need(cx, c->p, "program");
@@ -429,7 +429,7 @@ static sn_status run_call(RunCall *c, sn_error *err)
     Ctx cx;
     if (c->p) ctx_of(&cx, c->p);
     else ctx_quiet(&cx);
-    Status st = guard_call(&cx, run_guarded, c);
+    Status st = guard_call(&cx, public_run_guarded, c);
     for (int i = 0; i < c->nout && c->block; i++) {
         if (st != E_OK) {
             block_free(c->block[i]);
