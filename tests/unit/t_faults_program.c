@@ -361,6 +361,10 @@ static void no_threads(void)
 static void test_run_after_fork(void **state)
 {
     (void)state;
+#if defined(__SANITIZE_THREAD__)
+    print_message("skipped: the thread sanitizer cannot follow threads made after fork()\n");
+    skip();
+#endif
     Trial r;
     wide_open(&r, 4);
     run_or_fail(&r);
