@@ -146,6 +146,13 @@ static bool fits(const Node *a, const Node *b)      /* NumPy broadcasting by equ
     return true;
 }
 
+static bool expands_to(const Node *x, int rank, Dim *const *dims)
+{
+    bool ok = x->rank <= rank;
+    for (int k = 1; ok && k <= x->rank; k++) ok = x->dims[x->rank - k] == dims[rank - k] || dim_is(x->dims[x->rank - k], 1);
+    return ok;
+}
+
 static int64_t broadcast_elements(Gen *s, const Node *a, const Node *b)
 {
     int64_t n = 1;
@@ -728,10 +735,10 @@ static void step_join(Gen *s)
 static Node *indices(Gen *s, Dim *size, int rank, Dim *const *dims)
 {
     Graph *g = s->g;
-    Node *n = NULL, shape = { .rank = rank, .dims = dims };
+    Node *n = NULL;
     for (int tries = 0; tries < 10 && !n; tries++) {
         Val v = pick(s, want_int);
-        if (v.n && (rank < 0 || (fits(v.n, &shape) && broadcast_elements(s, v.n, &shape) == elements(s, rank, dims) && v.n->rank <= rank))) n = v.n;
+        if (v.n && (rank < 0 || expands_to(v.n, rank, dims))) n = v.n;
     }
     if (!n) n = rank > 0 ? g2(g, OP_mul, g_iota(g, 1, dims + rank - 1, 0), g_int(g, DT_i64, 3)) : g_int(g, DT_i64, below(s, 50));
     return g2(g, OP_mod, g_cast(g, n, DT_i64), g_dims(g, 0, 1, &size));
