@@ -85,20 +85,24 @@ static Dim **index_from_operands(Planner *p, const Group *q, const Node *n, int 
     return idx;
 }
 
-/* An extent as a factor of a count: axes without elements do not make all counts equal. */
-static Dim *factor_of(Planner *p, Dim *extent) { return dim_is(extent, 0) ? dim_const(p->g, 1000003) : extent; }
-
-/* Does idx reach every element of a tensor of these dims? As many points as elements: the product of the extents of the variables in it. */
+/* Does idx reach every element of a tensor of these dims? As many points as elements: the product of the extents of the variables in it. Axes without
+ * elements are counted apart, since they make all products equal. */
 static bool covers(Planner *p, const Group *q, int rank, Dim *const *dims, Dim *const *idx)
 {
     Dim *points = dim_const(p->g, 1), *count = dim_const(p->g, 1);
+    int none = 0;
     for (int a = 0; a < q->rank; a++) {
         bool used = false;
         for (int k = 0; k < rank && !dim_is(q->space[a], 1); k++) used |= dim_uses(idx[k], SPACE_VAR + a);
-        if (used) points = dim_mul(p->g, points, factor_of(p, q->space[a]));
+        if (!used) continue;
+        if (dim_is(q->space[a], 0)) none++;
+        else points = dim_mul(p->g, points, q->space[a]);
     }
-    for (int k = 0; k < rank; k++) count = dim_mul(p->g, count, factor_of(p, dims[k]));
-    return points == count;
+    for (int k = 0; k < rank; k++) {
+        if (dim_is(dims[k], 0)) none--;
+        else count = dim_mul(p->g, count, dims[k]);
+    }
+    return points == count && none == 0;
 }
 
 static const char *find_index(Planner *p, const Group *q, const Node *n, int rank, Dim *const *dims, int nin, Node *const *in, Dim ***out)
