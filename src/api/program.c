@@ -210,11 +210,11 @@ static void find_guarded(Ctx *cx, void *arg)
     find_last(cx, f->w, &f->last, &f->syms);
 }
 
-static Tensor *dense_arguments(Ctx *cx, Program *p, Arena *a, const Tensor *in, int *n)
+/* The arguments, those with gaps copied without. */
+static Tensor *dense_arguments(Ctx *cx, Arena *a, const Tensor *in, int n)
 {
-    (void)p;
-    Tensor *t = NEWS(a, Tensor, *n + 1);
-    for (int i = 0; i < *n; i++) {
+    Tensor *t = NEWS(a, Tensor, n + 1);
+    for (int i = 0; i < n; i++) {
         t[i] = in[i];
         if (!t[i].data || tensor_dense(&t[i])) continue;
         Tensor *d = tensor_new(a, cx, t[i].dt, t[i].rank, t[i].dims);
@@ -246,7 +246,7 @@ static void walk(Ctx *cx, Program *p, Arena *a, const Tensor *in, Tensor *out, c
 {
     int n = argument_count(p);
     Walk w = { .p = p, .a = a, .profile = profile };
-    w.args = dense_arguments(cx, p, a, in, &n);
+    w.args = dense_arguments(cx, a, in, n);
     Finding f = { &w, NULL, NULL };
     pthread_mutex_lock(&p->lock);
     Status st = guard_call(cx, find_guarded, &f);

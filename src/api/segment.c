@@ -135,9 +135,7 @@ static void build_kernels(Ctx *cx, Segment *s)
     for (int i = 0; i < n; i++) if (s->part[i].loops) s->part[i].built = out[m++];
 }
 
-typedef struct Making { Segment *s; } Making;
-
-static void try_kernels(Ctx *cx, void *arg) { print_kernels(cx, ((Making *)arg)->s); }
+static void try_kernels(Ctx *cx, void *arg) { print_kernels(cx, arg); }
 
 Segment *segment_new(Ctx *cx, const Target *t, Graph *g, const ProgramOptions *o)
 {
@@ -152,7 +150,7 @@ Segment *segment_new(Ctx *cx, const Target *t, Graph *g, const ProgramOptions *o
     s->last_syms = NEWS(a, int64_t, g->sym.n + 1);
     double t1 = time_now();
     segment_tell(cx, s);
-    Status st = guard_call(cx, try_kernels, &(Making){ s });
+    Status st = guard_call(cx, try_kernels, s);
     bool empty = false;
     for (int i = 0; i < s->limit.n; i++) empty |= dim_is(s->limit.at[i], 0);
     if (st == E_OK && empty) {

@@ -84,7 +84,7 @@ typedef struct LoopKernel {
 /* Lowers and schedules a subgraph for vectors of `lanes` floats. Raises UNSUPPORTED when a dtype has no spelling in kernels; the caller then runs
  * the subgraph by the interpreter. */
 LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes);
-void kernel_schedule(LoopKernel *k, int lanes);                          /* sched.c: merges axes, chooses tiles and blocks */
+void kernel_schedule(LoopKernel *k);                          /* sched.c: merges axes, chooses tiles and blocks */
 Dim *kernel_scratch(const LoopKernel *k, int buf);                       /* byte offset in the thread's scratch; buf = buf.n: the whole size */
 /* May `out` share its memory with `in`? Proved when every read of in is at the very element that is written, and not after the write. */
 bool kernel_may_alias(const LoopKernel *k, int in, int out);

@@ -834,6 +834,6 @@ LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int l
         }
         if (!best) best = lower_once(cx, a, g, sub, 1, -1);     /* a single element */
     }
-    kernel_schedule(best, lanes);
+    kernel_schedule(best);
     return best;
 }

@@ -323,7 +323,7 @@ static double block_cost(const LoopKernel *k, const KBlock *b, double times)
     double c = 0;
     for (int i = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
-        if (s->kind == KS_loop) c += block_cost(k, s->loop->body, s->loop->vector ? times * (s->loop->nv > 1 ? 2 : 2) : times) + 4;
+        if (s->kind == KS_loop) c += block_cost(k, s->loop->body, s->loop->vector ? 2 * times : times) + 4;
         else c += times * (s->kind == KS_val && s->val->kind == KV_ew ? 2 : 1);
     }
     return c;
@@ -344,10 +344,9 @@ static Dim *loops_work(const LoopKernel *k, const KBlock *b)
     return w ? dim_add(k->g, w, own) : own;
 }
 
-void kernel_schedule(LoopKernel *k, int lanes)
+void kernel_schedule(LoopKernel *k)
 {
     Graph *g = k->g;
-    (void)lanes;
     merge_axes(k);
     KLoop *vec = k->vec_var ? loop_inside(k->body, k->vec_var) : NULL;
     if (k->sub->kind == SUB_dot && k->lanes > 1) choose_tile(k, vec);
