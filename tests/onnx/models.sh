@@ -29,6 +29,18 @@ for set in "$net"/test_data_set_*; do
         python3 tests/lib/argmax.py '$T/int8.out/scores.npy' '$set/output_0.pb'"
 done
 
+# ---- sizes other than the golden ones, against the interpreter --------------------------------------------------------
+at_sizes() { local m=$1; shift; ok "$m at $*" "$SINTER" run "$SN_CASES/models/$m/model.onnx" "$@" --check; }
+at_sizes bert_toy -d batch=2 -d max_seq_len_in_batch=7
+at_sizes bert_toy -d batch=5 -d max_seq_len_in_batch=33 --no-fuse
+at_sizes ppocrv4_rec -d p2o.DynamicDimension.0=2 -d p2o.DynamicDimension.1=64
+case ${MODES:-} in
+*interpreter*)
+    at_sizes mobilenetv2_qdq_int8 -d batch=2
+    at_sizes magika_v3_3 -d unk__214=3
+    ;;
+esac
+
 # ---- light models ------------------------------------------------------------------------------------------------------------
 venv=$BUILD/cases/venv
 if ! python3 -c 'import onnx, numpy' 2>/dev/null && [ ! -f "$venv/ready" ]; then
