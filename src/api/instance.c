@@ -191,11 +191,17 @@ static void place_buffers(Ctx *cx, Segment *s, Instance *x, void **where)
 
 static bool patched(const Segment *s, const Node *n) { return n->op == OP_input || (segment_is_output(s, n) && !s->fixed[n->id] && s->first[n->id] >= 0); }
 
-static Instance *instance_new(Ctx *cx, Segment *s, const int64_t *syms)
+typedef struct InstanceMaking { Arena *a; Segment *s; const int64_t *syms; Instance *x; } InstanceMaking;
+
+static void instance_make(Ctx *cx, void *arg)
 {
-    Arena *a = arena_new(cx);
+    InstanceMaking *mk = arg;
+    Arena *a = mk->a;
+    Segment *s = mk->s;
+    const int64_t *syms = mk->syms;
     Instance *x = NEW(a, Instance);
     x->memory = a;
+    mk->x = x;
     x->syms = NEWS(a, int64_t, s->g->sym.n + 1);
     for (int i = 0; i < s->g->sym.n; i++) x->syms[i] = syms[i];
     void **where = NEWS(a, void *, s->g->node.n + 1);
@@ -250,7 +256,15 @@ static Instance *instance_new(Ctx *cx, Segment *s, const int64_t *syms)
         l->id = i;
     }
     x->patch = patch.at; x->npatch = patch.n;
-    return x;
+}
+
+static Instance *instance_new(Ctx *cx, Segment *s, const int64_t *syms)
+{
+    InstanceMaking mk = { arena_new(cx), s, syms, NULL };
+    if (guard_call(cx, instance_make, &mk) == E_OK) return mk.x;
+    if (mk.x) instance_free(s, mk.x);
+    else arena_free(mk.a);
+    fail_again(cx);
 }
 
 typedef struct HostJob { HostCall *h; Arena *a; } HostJob;

@@ -35,11 +35,21 @@ struct Program {
 };
 
 /* ---- making -------------------------------------------------------------------------------------------------------------------------------- */
+typedef struct ProgramMaking { Arena *a; Program *p; } ProgramMaking;
+
+static void program_alloc(Ctx *cx, void *arg)
+{
+    ProgramMaking *mk = arg;
+    (void)cx;
+    mk->p = NEW(mk->a, Program);
+}
+
 static Program *program_make(Ctx *cx, const OnnxModel *m, const OnnxGraph *g, int ncapture, const char *const *capture, const ProgramOptions *o)
 {
-    Arena *a = arena_new(cx);
-    Program *p = NEW(a, Program);
-    p->arena = a; p->model = m; p->graph = g; p->ncapture = ncapture; p->capture = capture; p->opt = *o;
+    ProgramMaking mk = { arena_new(cx), NULL };
+    if (guard_call(cx, program_alloc, &mk) != E_OK) { arena_free(mk.a); fail_again(cx); }
+    Program *p = mk.p;
+    p->arena = mk.a; p->model = m; p->graph = g; p->ncapture = ncapture; p->capture = capture; p->opt = *o;
     pthread_mutex_init(&p->lock, NULL);
     return p;
 }
@@ -113,19 +123,29 @@ static Step *step_find(Ctx *cx, Walk *w, int64_t **syms)
     return NULL;
 }
 
-static Step *step_add(Ctx *cx, Walk *w, Graph *g, const Call *call, const int *call_in, const char *why)
+typedef struct StepMaking { Walk *w; Graph *g; Step *s; } StepMaking;
+
+static void step_make(Ctx *cx, void *arg)
 {
-    Step *s = NEW(w->p->arena, Step);
-    s->memory = w->trace; s->call = call; s->call_in = call_in; s->why = why;
-    s->import_s = time_now() - w->traced_at;
-    arena_bind(w->p->arena, cx);
-    s->seg = segment_new(cx, w->p->shared, g, &w->p->opt);
+    StepMaking *mk = arg;
+    Walk *w = mk->w;
+    Step *s = mk->s;
+    s->seg = segment_new(cx, w->p->shared, mk->g, &w->p->opt);
     s->seconds = NEWS(w->p->arena, double, segment_kernels(s->seg) + 1);
-    if (call && (call->def == &loop_call || call->def == &scan_call)) {
-        const BodyCall *c = call->attr;
+    if (s->call && (s->call->def == &loop_call || s->call->def == &scan_call)) {
+        const BodyCall *c = s->call->attr;
         s->body = program_make(cx, c->model, c->body, c->ncapture, c->capture, &w->p->opt);
         s->body->shared = w->p->shared;
     }
+}
+
+static Step *step_add(Ctx *cx, Walk *w, Graph *g, const Call *call, const int *call_in, const char *why)
+{
+    arena_bind(w->p->arena, cx);
+    Step *s = NEW(w->p->arena, Step);
+    s->memory = w->trace; s->call = call; s->call_in = call_in; s->why = why;
+    s->import_s = time_now() - w->traced_at;
+    if (guard_call(cx, step_make, &(StepMaking){ w, g, s }) != E_OK) { segment_free(s->seg); fail_again(cx); }
     Step **at = w->at;
     while (*at) at = &(*at)->next;
     *at = s;
@@ -172,9 +192,9 @@ static Step *trace(Ctx *cx, Walk *w, int64_t **syms)
     Program *p = w->p;
     TraceHost host = { w, trace_cut, &loop_call, &scan_call };
     w->in = w->args; w->at = &p->root; w->path.n = 0;
-    w->trace = arena_new(cx);
     arena_bind(p->arena, cx);
-    vec_push(p->arena, &p->traces, w->trace);
+    vec_push(p->arena, &p->traces, NULL);           /* the place first, so that nothing is lost without memory for it */
+    w->trace = p->traces.at[p->traces.n - 1] = arena_new(cx);
     w->traced_at = time_now();
     Graph *last = onnx_import(cx, w->trace, p->model, p->graph, p->ncapture, p->capture, w->args, &host);
     Step *s = step_find(cx, w, syms);

@@ -137,15 +137,20 @@ static void build_kernels(Ctx *cx, Segment *s)
 
 static void try_kernels(Ctx *cx, void *arg) { print_kernels(cx, arg); }
 
-Segment *segment_new(Ctx *cx, const Target *t, Graph *g, const ProgramOptions *o)
+typedef struct SegmentMaking { Arena *a; const Target *t; Graph *g; const ProgramOptions *o; Segment *s; } SegmentMaking;
+
+static void segment_make(Ctx *cx, void *arg)
 {
-    Arena *a = arena_new(cx);
+    SegmentMaking *mk = arg;
+    Arena *a = mk->a;
+    Graph *g = mk->g;
     Segment *s = NEW(a, Segment);
-    s->arena = a; s->target = t; s->g = g; s->opt = *o;
+    s->arena = a; s->target = mk->t; s->g = g; s->opt = *mk->o;
     pthread_mutex_init(&s->lock, NULL);
-    if (o->check) graph_check(cx, g);
+    mk->s = s;
+    if (mk->o->check) graph_check(cx, g);
     double t0 = time_now();
-    s->plan = plan_make(cx, a, g, o->fuse);
+    s->plan = plan_make(cx, a, g, mk->o->fuse);
     s->part = NEWS(a, Part, s->plan->nkernel + 1);
     s->last_syms = NEWS(a, int64_t, g->sym.n + 1);
     double t1 = time_now();
@@ -174,7 +179,15 @@ Segment *segment_new(Ctx *cx, const Target *t, Graph *g, const ProgramOptions *o
     s->times.plan_s = t1 - t0; s->times.print_s = t2 - t1; s->times.build_s = t3 - t2;
     log_line(cx, 1, "segment: %d nodes, %d kernels; plan %.1f ms, print %.1f ms, build %.1f ms (%d compiled, %d from disk)", g->node.n, s->npart,
         1e3 * (t1 - t0), 1e3 * (t2 - t1), 1e3 * (t3 - t2), s->times.build.compiled, s->times.build.from_disk);
-    return s;
+}
+
+Segment *segment_new(Ctx *cx, const Target *t, Graph *g, const ProgramOptions *o)
+{
+    SegmentMaking mk = { arena_new(cx), t, g, o, NULL };
+    if (guard_call(cx, segment_make, &mk) == E_OK) return mk.s;
+    if (mk.s) segment_free(mk.s);
+    else arena_free(mk.a);
+    fail_again(cx);
 }
 
 void segment_free(Segment *s)

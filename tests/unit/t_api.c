@@ -510,7 +510,7 @@ static void test_failing_allocations(void **state)
     float x[3] = { 1, 2, 3 };
     int n = 1, failures = 0;
     sn_model *m = add_relu_model();
-    for (;; n += n < 60 ? 1 : 13) {
+    for (;; n += n < 60 ? 1 : 7) {
         char text[16];
         snprintf(text, sizeof text, "%d", n);
         setenv("SN_FAIL", text, 1);     /* each call counts from 1 */
