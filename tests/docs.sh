@@ -16,7 +16,7 @@ wrong() { printf '%s\n' "$1"; failed=$((failed + 1)); }
 # A line of a document as a pattern of bash; then lines of output in the same form.
 mask() {
     sed -E 's/[[:space:]]+/ /g; s/^ //; s/ $//
-        s/\bk_[0-9a-f]{16}\b/k_0/g; s/[0-9.]+ (ms|s)\b/0 \1/g; s/medians of [0-9]+ runs/medians of 0 runs/; s/is [0-9.]+ times as fast/is 0 times as fast/'
+        s/\bk_[0-9a-f]{16}\b/k_0/g; s/[0-9.]+ (us|ms|s)\b/0 s/g; s/medians of [0-9]+ runs/medians of 0 runs/; s/is [0-9.]+ times as fast/is 0 times as fast/'
 }
 pattern() { mask | sed -E 's/[][*?\\]/\\&/g; s/\.\.\./*/g'; }
 
