@@ -243,6 +243,18 @@ static bool only_for(Planner *p, const Group *h, const Node *n)
     return want == have && !h->store.n;
 }
 
+/* Does q read from memory what h writes a piece of? Then h comes before, whole. */
+static bool reads_pieces(Planner *p, const Group *q, const Group *h)
+{
+    for (int k = 0; k < h->store.n; k++)
+        for (int i = 0; i < q->node.n; i++) {
+            Sources s = { 0 };
+            sources_of(p, q->node.at[i], &s, 0);
+            for (int j = 0; j < s.at.n; j++) if (s.at.at[j] == h->store.at[k].into) return true;
+        }
+    return false;
+}
+
 /* n of kernel q needs node x of kernel h at index `at`: h's points as a function of q's, when that is an exchange of points or cheap to repeat. */
 static const char *take_over(Planner *p, Group *q, Group *h, const Node *n, const Node *x, Dim *const *at)
 {
@@ -267,7 +279,7 @@ static const char *take_over(Planner *p, Group *q, Group *h, const Node *n, cons
         if (h->node.n > 6) return "repeating it for each point costs more than reading it";
         for (int i = 0; i < h->node.n; i++) if (!cheap(h->node.at[i])) return "repeating it for each point costs more than reading it";
     }
-    if (reaches_through_others(p, h, q) || group_reaches(p, q, h)) return "it would close a cycle of kernels";
+    if (reaches_through_others(p, h, q) || group_reaches(p, q, h) || reads_pieces(p, q, h)) return "it would close a cycle of kernels";
     if (p->cx->opt.limit >= 0 && p->plan->ndecision >= p->cx->opt.limit) return "the limit on decisions is reached";
     p->plan->ndecision++;
     for (int i = 0; i < h->node.n; i++) {

@@ -36,7 +36,13 @@ static bool chance(Gen *s, int percent) { return below(s, 100) < percent; }
 static int64_t hint(Gen *s, Dim *d) { return dim_hint(s->g, d); }
 static Dim *num(Gen *s, int64_t v) { return dim_const(s->g, v); }
 /* the most that a size may be, also in runs at other sizes */
-static double most_of(Gen *s, Dim *d) { double h = (double)hint(s, d); return dim_is_const(d) ? h : (h > 20 ? h : 20) * 2; }
+enum { MOST_SIZE = 33 };
+static double most_of(Gen *s, Dim *d)
+{
+    int64_t syms[8];
+    for (int i = 0; i < 8; i++) syms[i] = i < s->g->sym.n && s->g->sym.at[i].hint > MOST_SIZE ? s->g->sym.at[i].hint : MOST_SIZE;
+    return fmax((double)hint(s, d), s->g->sym.n <= 8 ? (double)dim_eval(d, syms, NULL) : 0);
+}
 
 static int64_t elements(Gen *s, int rank, Dim *const *dims)
 {
@@ -1151,7 +1157,7 @@ void case_make(Ctx *cx, Arena *a, uint64_t seed, int most, Case *c)
 
 void case_inputs(const Case *c, Arena *a, int variant, Tensor *in)
 {
-    static const int64_t sizes[] = { 1, 2, 3, 4, 5, 8, 11, 16, 19, 24, 33 };
+    static const int64_t sizes[] = { 1, 2, 3, 4, 5, 8, 11, 16, 19, 24, MOST_SIZE };
     Rng r = { c->seed * 31 + (uint64_t)variant * 7919 + 5 };
     int64_t *syms = NEWS(a, int64_t, c->g->sym.n + 1);
     for (int i = 0; i < c->g->sym.n; i++) syms[i] = sizes[rng_below(&r, COUNT_OF(sizes))];

@@ -279,6 +279,17 @@ static void empty_axis_graph(Bench *b)
 }
 static void gathers_from_nothing(void **state) { check(state, empty_axis_graph, 0, 0); }
 
+/* A kernel that writes a piece of a join may not take in what reads the join elsewhere. */
+static void join_read_graph(Bench *b)
+{
+    Graph *g = b->g;
+    Node *x = input(b, DT_i32, DIMS(6)), *c = input(b, DT_i32, DIMS(6)), *j = g_join(g, 3, (Node *[]){ x, x, x }, 0);
+    Dim *d = dim_const(g, 6);
+    Node *e = g_expand(g, g_slice(g, j, 0, dim_const(g, 13), dim_const(g, 1), 1), 1, &d);
+    output(b, g2(g, OP_mul, g2(g, OP_add, c, x), g2(g, OP_add, e, c)));
+}
+static void joins_read_elsewhere(void **state) { check(state, join_read_graph, 0, 0); }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -292,6 +303,7 @@ int main(void)
         cmocka_unit_test(random_words),
         cmocka_unit_test(values_without_elements),
         cmocka_unit_test(unused_result_of_a_call),
+        cmocka_unit_test(joins_read_elsewhere),
         cmocka_unit_test(gathers_from_nothing),
         cmocka_unit_test(scatters_of_one_value),
     };
