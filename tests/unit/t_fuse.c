@@ -286,7 +286,8 @@ static void join_read_graph(Bench *b)
     Node *x = input(b, DT_i32, DIMS(6)), *c = input(b, DT_i32, DIMS(6)), *j = g_join(g, 3, (Node *[]){ x, x, x }, 0);
     Dim *d = dim_const(g, 6);
     Node *e = g_expand(g, g_slice(g, j, 0, dim_const(g, 13), dim_const(g, 1), 1), 1, &d);
-    output(b, g2(g, OP_mul, g2(g, OP_add, c, x), g2(g, OP_add, e, c)));
+    Node *first = g2(g, OP_add, c, x), *second = g2(g, OP_add, e, c);
+    output(b, g2(g, OP_mul, first, second));
 }
 static void joins_read_elsewhere(void **state) { check(state, join_read_graph, 0, 0); }
 
