@@ -139,7 +139,7 @@ static void step_make(Ctx *cx, void *arg)
     }
 }
 
-static Step *step_add(Ctx *cx, Walk *w, Graph *g, const Call *call, const int *call_in, const char *why)
+static Step *step_hang(Ctx *cx, Walk *w, Graph *g, const Call *call, const int *call_in, const char *why)
 {
     arena_bind(w->p->arena, cx);
     Step *s = NEW(w->p->arena, Step);
@@ -175,7 +175,7 @@ static void trace_cut(void *self, Ctx *cx, const Cut *cut, Tensor *out)
     if (!s) {
         int *in = cut->call ? NEWS(w->trace, int, cut->call->nin + 1) : NULL;
         for (int i = 0; in && i < cut->call->nin; i++) in[i] = cut->call_in[i];
-        s = step_add(cx, w, cut->g, cut->call, in, cut->why);
+        step_hang(cx, w, cut->g, cut->call, in, cut->why);
         s = step_find(cx, w, &syms);
         if (!s) fail(cx, E_INVALID, "the sizes that the trace was made for are not served by it");
     }
@@ -200,7 +200,7 @@ static Step *trace(Ctx *cx, Walk *w, int64_t **syms)
     Step *s = step_find(cx, w, syms);
     if (!s) {
         const char *why = "";
-        s = step_add(cx, w, last, NULL, NULL, NULL);
+        s = step_hang(cx, w, last, NULL, NULL, NULL);
         if (!segment_serves(cx, w->a, s->seg, w->in, *syms = NEWS(w->a, int64_t, segment_symbols(s->seg) + 1), &why))
             fail(cx, E_INVALID, "the sizes that the trace was made for are not served by it: %s", why);
     }

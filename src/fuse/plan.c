@@ -543,7 +543,7 @@ static bool reads_nothing(Planner *p, const Node *n)
 }
 
 /* Does a view keep its source's elements in their order (reshape, squeeze)? */
-static bool is_reshape(Planner *p, const Node *v)
+static bool keeps_order(Planner *p, const Node *v)
 {
     const Node *x = v->in[0];
     if (v->view.npred) return false;
@@ -564,7 +564,7 @@ static void mark_moves(Planner *p)
         const Node *n = p->g->node.at[id];
         for (int i = 0; p->live[id] && i < n->nin; i++) {
             const Node *v = n->in[i];
-            if (v->op == OP_view && v->origin != n->origin && !computes[v->origin] && p->g->origin.at[v->origin].op && v->in[0]->op != OP_const && v->in[0]->op != OP_dims && !p->constant[v->id] && !is_reshape(p, v)) p->dense[v->id] = 1;
+            if (v->op == OP_view && v->origin != n->origin && !computes[v->origin] && p->g->origin.at[v->origin].op && v->in[0]->op != OP_const && v->in[0]->op != OP_dims && !p->constant[v->id] && !keeps_order(p, v)) p->dense[v->id] = 1;
         }
     }
 }

@@ -20,7 +20,7 @@ typedef struct Lowering {
     Guarding *guard; int nguard;
     MemoEntry *memo[1024];
     VEC(StoredRow) rows;
-    uint8_t *done;                      /* stores already emitted */
+    uint8_t *done, *lent;               /* stores already emitted; those whose memory holds something else till then */
     MapStr *above;                      /* nodes above a contraction of the kernel, by id */
     VEC(KVal *) vals;                   /* by id */
     int nloop;
@@ -392,6 +392,22 @@ static KVal *row_again(Lowering *l, const Node *n, KVal *v)
             return val_new(l, &p);
         }
     if (l->k->vec_var) return NULL;     /* a private row holds one value for each point of the row */
+    for (int i = 0; i < l->sub->nstore; i++) {       /* a result that is written later anyway lends its memory: its lines are fetched while there is work to do */
+        const SubStore *o = &l->sub->store[i];
+        if (l->done[i] || l->lent[i] || o->into->dt != v->dt || v->dt != DT_f32) continue;
+        Dim *at = linear(l->g, o->into->rank, o->into->dims, o->coord);
+        bool whole = true;
+        for (int k = 0; k < l->sub->rank; k++) whole &= dim_is(l->sub->space[k], 1) || dim_uses(at, SPACE_VAR + k);
+        if (!whole) continue;
+        l->lent[i] = 1;
+        int own = buf_of(l, o->into, true, 0);
+        l->k->buf.at[own].read = true;
+        block_add(l, v->block, (KStmt){ .kind = KS_store, .val = v, .buf = own, .at.off = at });
+        StoredRow lent = { v, own, at };
+        vec_push(l->arena, &l->rows, lent);
+        KVal q = { .kind = KV_load, .dt = v->dt, .buf = own, .at.off = at, .node = n };
+        return val_new(l, &q);
+    }
     Dim *off = dim_const(l->g, 0), *stride = dim_const(l->g, 1);
     for (int i = l->sub->rank - 1; i >= 0; i--)
         if (l->sub->rows >> i & 1) {
@@ -719,6 +735,7 @@ static LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, 
     Lowering *l = NEW(a, Lowering);
     *l = (Lowering){ .cx = cx, .arena = a, .g = g, .sub = sub, .k = k };
     l->done = NEWS(a, uint8_t, sub->nstore + 1);
+    l->lent = NEWS(a, uint8_t, sub->nstore + 1);
     l->above = mapstr_new(a);
     bool serial = sub->kind == SUB_scatter;
     if (lanes > 1 && lane < 0) { l->rows_vec = sub->kind == SUB_rows; l->vec_k = sub->kind == SUB_dot; }

@@ -20,7 +20,7 @@ static Node *host_input(Host *h, DType dt, int rank, const int64_t *dims, const 
 {
     Tensor *t = &h->in[h->nin++];
     int64_t wanted[MAX_RANK];
-    char name[8];
+    char name[16];
     snprintf(name, sizeof name, "x%d", h->nin);
     tensor_init(h->cx, t, dt, rank, dims);
     t->data = (void *)data;
