@@ -22,8 +22,14 @@ for w in $what; do
         for threads in 1 2; do
             printf '%-24s %7s %10s %10s %6s %9s %9s %8s %8s %8s\n' "model, $threads thread(s)" kernels unfused fused f/u 'cold s' 'warm s' 'first ms' 'temp u' 'temp f'
             for dir in $models; do
-                # a symbolic size of 1 is no image: the recogniser gets a line of text
-                sizes=(); case $dir in *ppocr*) sizes=(-d p2o.DynamicDimension.0=1 -d p2o.DynamicDimension.1=320) ;; *bert*) sizes=(-d max_seq_len_in_batch=32) ;; esac
+                # inputs that mean something: a line of text has a width, the voice detector a sample rate, the classifier bytes
+                sizes=() set=$dir/test_data_set_0
+                case $dir in
+                *ppocr*) sizes=(-d p2o.DynamicDimension.0=1 -d p2o.DynamicDimension.1=320) ;;
+                *bert*) sizes=(-d max_seq_len_in_batch=32) ;;
+                *silero*) sizes=(-i "input=$set/input_0.pb" -i "state=$set/input_1.pb" -i "sr=$set/input_2.pb") ;;
+                *magika*) sizes=(-i "bytes=$set/input_0.pb") ;;
+                esac
                 "$BUILD/sinter" bench "$dir/model.onnx" "${sizes[@]}" --threads $threads --json 2>/dev/null | python3 -c '
 import json, sys
 d = json.load(sys.stdin)
