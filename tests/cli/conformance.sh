@@ -79,7 +79,7 @@ mkdir -p "$T/hollow"
 refuse "no folder with a model.onnx" "$SINTER" conformance "$T/hollow"
 
 # Ctrl-C: a message, status 130, no process left behind
-timeout -s INT 2 "$SINTER" conformance "$T/late" >"$T/stopped" 2>&1
+timeout -s INT 4 "$SINTER" conformance "$T/late" >"$T/stopped" 2>&1
 status=$?
 ok "stopped by a signal" grep -q 'stopped on request' "$T/stopped"
 ok "and ends with 130 ($status)" test $status = 124 -o $status = 130
@@ -87,7 +87,7 @@ sleep 0.3
 ok "no child is left" test -z "$(pgrep -f "sinter conformance $T/late")"
 "$SINTER" run "$T/late/loop/model.onnx" -i n="$T/late/loop/test_data_set_0/input_0.pb" -i go="$T/late/loop/test_data_set_0/input_1.pb" -o "$T/stopped.d" >"$T/stopped" 2>&1 &
 pid=$!
-sleep 1.5
+sleep 3
 kill -INT $pid
 wait $pid
 status=$?
