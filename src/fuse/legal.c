@@ -94,6 +94,7 @@ static bool covers(Planner *p, const Group *q, int rank, Dim *const *dims, Dim *
     for (int a = 0; a < q->rank; a++) {
         bool used = false;
         for (int k = 0; k < rank && !dim_is(q->space[a], 1); k++) used |= dim_uses(idx[k], SPACE_VAR + a);
+        if (!used && !(q->rows >> a & 1) && !dim_prove_lt(p->g, dim_const(p->g, 0), q->space[a])) return false;    /* no points: never computed */
         if (!used) continue;
         if (dim_is(q->space[a], 0)) none++;
         else points = dim_mul(p->g, points, q->space[a]);

@@ -291,6 +291,18 @@ static void join_read_graph(Bench *b)
 }
 static void joins_read_elsewhere(void **state) { check(state, join_read_graph, 0, 0); }
 
+/* A value of fewer axes is not computed in a kernel over points of which there may be none. */
+static void no_points_graph(Bench *b)
+{
+    Graph *g = b->g;
+    static const char *const sym[1] = { "N" };
+    Node *x = input_of(b, DT_f32, DIMS(15), sym), *none = input(b, DT_f32, DIMS(0, 1, 1));
+    output(b, g1(g, OP_exp, g2(g, OP_max, x, none)));
+    output(b, g_gather_axis(g, x, g_int(g, DT_i64, 3), 0));
+    output(b, g1(g, OP_neg, g_gather_axis(g, x, g_int(g, DT_i64, 2), 0)));
+}
+static void values_beside_no_points(void **state) { check(state, no_points_graph, 1e-5, 0); }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,6 +316,7 @@ int main(void)
         cmocka_unit_test(random_words),
         cmocka_unit_test(values_without_elements),
         cmocka_unit_test(unused_result_of_a_call),
+        cmocka_unit_test(values_beside_no_points),
         cmocka_unit_test(joins_read_elsewhere),
         cmocka_unit_test(gathers_from_nothing),
         cmocka_unit_test(scatters_of_one_value),
