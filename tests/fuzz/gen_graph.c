@@ -776,7 +776,11 @@ static void step_gather(Gen *s)
     Node *at[MAX_RANK];
     for (int k = 0; k < v.n->rank; k++) {
         if (k < rank && dims[k] == v.n->dims[k] && (chance(s, 60) || (nindex == 2))) { idx[k] = dim_idx(g, k, dims[k]); continue; }
-        if (nindex == 3) { idx[k] = num(s, 0); continue; }
+        if (nindex == 3) {
+            if (!dim_prove_lt(g, num(s, 0), v.n->dims[k])) return;   /* other sizes leave it no element 0 */
+            idx[k] = num(s, 0);
+            continue;
+        }
         at[nindex] = g_expand(g, indices(s, v.n->dims[k], rank, dims), rank, dims);
         idx[k] = dim_idx(g, DIM_OPERAND + nindex++, v.n->dims[k]);
     }
@@ -808,7 +812,11 @@ static void step_scatter(Gen *s)
     Dim *idx[MAX_RANK]; Node *at[MAX_RANK]; int nindex = 0;
     for (int k = 0; k < v.n->rank; k++) {
         if (k < u.n->rank && u.n->dims[k] == v.n->dims[k] && chance(s, 50)) { idx[k] = dim_idx(g, k, u.n->dims[k]); continue; }
-        if (nindex == 3) { idx[k] = num(s, 0); continue; }
+        if (nindex == 3) {
+            if (!dim_prove_lt(g, num(s, 0), v.n->dims[k])) return;   /* other sizes leave it no element 0 */
+            idx[k] = num(s, 0);
+            continue;
+        }
         at[nindex] = g_expand(g, indices(s, v.n->dims[k], u.n->rank, u.n->dims), u.n->rank, u.n->dims);
         idx[k] = dim_idx(g, DIM_OPERAND + nindex++, v.n->dims[k]);
     }
