@@ -48,18 +48,17 @@ Inputs cli_inputs(Cli *c, const OnnxModel *m, bool quiet);
 void fill_random(Tensor *t, uint64_t seed);              /* floats in [-1, 1), integers 0 or 1 */
 
 /* ---- compare.c -------------------------------------------------------------------------------------------------------------------------- */
-typedef struct Tolerance { double rtol, atol; bool shape_only; double whole; } Tolerance;    /* whole: part of the largest element's magnitude */
+typedef struct Tolerance { double rtol, atol; bool shape_only; } Tolerance;
 typedef struct Difference {
     bool same;
     int64_t wrong, count, first;        /* elements that differ */
     double max_abs, max_rel;            /* over elements where both are finite */
     char text[400];                     /* what differs */
 } Difference;
-/* Equal: dtype, shape, and |got - want| <= atol + rtol * |want| + whole * max|want| for each element; NaN equals NaN, infinities equal themselves. */
+/* Equal: dtype, shape, and |got - want| <= atol + rtol * |want| for each element; NaN equals NaN, infinities equal themselves. */
 Difference compare_tensors(const char *name, const Tensor *got, const Tensor *want, Tolerance t);
 Difference compare_outputs(const OnnxModel *m, const Tensor *got, const Tensor *want, Tolerance t);   /* all of them: the first that differs, maxima over all */
 bool model_uses(const OnnxModel *m, const char *const *ops, int n);      /* main graph, bodies, functions */
-double model_half(const OnnxModel *m);  /* Tolerance.whole for models that compute in 16-bit floats; 0 for others */
 /* Does a model draw random numbers that no definition fixes? in: its inputs, for Dropout's training_mode. */
 bool model_is_random(const OnnxModel *m, const Tensor *in);
 

@@ -15,16 +15,6 @@ static void shape_text(const Tensor *t, char text[256])
 
 static double as_real(DType t, Scalar v) { return dtype_is_float(t) ? v.f : t == DT_u64 ? (double)v.u : (double)v.i; }
 
-static double largest(const Tensor *t)
-{
-    double most = 0;
-    for (int64_t i = 0, n = tensor_count(t); i < n; i++) {
-        double v = fabs(as_real(t->dt, scalar_load(t->dt, tensor_at(t, i))));
-        if (isfinite(v) && v > most) most = v;
-    }
-    return most;
-}
-
 Difference compare_tensors(const char *name, const Tensor *got, const Tensor *want, Tolerance tol)
 {
     Difference d = { .same = got->dt == want->dt && got->rank == want->rank, .first = -1 };
@@ -37,7 +27,6 @@ Difference compare_tensors(const char *name, const Tensor *got, const Tensor *wa
         return d;
     }
     d.count = tensor_count(got);
-    double atol = tol.atol + tol.whole * (tol.whole > 0 ? largest(want) : 0);
     for (int64_t i = 0; i < d.count && !tol.shape_only; i++) {
         Scalar x = scalar_load(got->dt, tensor_at(got, i)), y = scalar_load(want->dt, tensor_at(want, i));
         double g = as_real(got->dt, x), w = as_real(want->dt, y);
@@ -51,7 +40,7 @@ Difference compare_tensors(const char *name, const Tensor *got, const Tensor *wa
             double diff = fabs(g - w);
             if (diff > d.max_abs) d.max_abs = diff;
             if (w != 0 && diff / fabs(w) > d.max_rel) d.max_rel = diff / fabs(w);
-            ok = diff <= atol + tol.rtol * fabs(w);
+            ok = diff <= tol.atol + tol.rtol * fabs(w);
         }
         if (!ok && !d.wrong++) d.first = i;
     }
@@ -100,34 +89,6 @@ static bool any_of_model(const OnnxModel *m, NodeTest test, const void *arg)
     for (int i = 0; i < m->nfunction; i++)
         if (any_node(m, NULL, m->function[i].nnode, m->function[i].node, test, arg)) return true;
     return false;
-}
-
-/* The value a unit in the last place has, as part of the number; of floats with 32 bits and more: 0. */
-static double coarse(DType dt) { return dt == DT_f16 ? 0x1p-10 : dt == DT_bf16 ? 0x1p-7 : 0; }
-
-static bool node_casts_to(const OnnxModel *m, const OnnxGraph *g, const OnnxNode *n, const void *arg)
-{
-    (void)m, (void)g;
-    for (int k = 0; k < n->nattr && strcmp(n->op, "Cast") == 0; k++)
-        if (strcmp(n->attr[k].name, "to") == 0 && dtype_from_onnx((int)n->attr[k].i) == *(const DType *)arg) return true;
-    return false;
-}
-
-/* A graph of several operators in a 16-bit float rounds between them, and implementations differ in where: ONNX Runtime keeps float32 there and
- * drops casts to float16, while here each operator's result is rounded as the graph says. The difference is of units in the last place of the terms,
- * not of a result in which terms cancel, so it is measured at the largest magnitude: two units. A single operator rounds once, with no such leave. */
-double model_half(const OnnxModel *m)
-{
-    static const DType half[] = { DT_f16, DT_bf16 };
-    const OnnxGraph *g = m->graph;
-    double unit = 0;
-    if (g->nnode < 2) return 0;
-    for (int i = 0; i < g->nin; i++) unit = fmax(unit, coarse(g->in[i].dt));
-    for (int i = 0; i < g->nout; i++) unit = fmax(unit, coarse(g->out[i].dt));
-    for (int i = 0; i < g->ninit; i++) unit = fmax(unit, coarse(g->init[i].dt));
-    for (int i = 0; i < 2; i++)
-        if (any_of_model(m, node_casts_to, &half[i])) unit = fmax(unit, coarse(half[i]));
-    return 2 * unit;
 }
 
 typedef struct OpList { const char *const *op; int n; } OpList;

@@ -3,7 +3,7 @@
  * A case is a folder with model.onnx and test_data_set_*: input_K.pb and the output_K.pb that are wanted. Each case runs in a process of its own with a
  * time limit, so that a crash or an endless loop is one failed case. A child writes its verdict to a pipe: a letter (p passed, f failed, s skipped) and
  * the reason. Equal means what compare.c says, with rtol 1e-3 and atol 1e-7 (or --rtol, --atol; 1e-3 where Fourier transforms
- * are involved), which a case's data.json may change, and model_half's leave. */
+ * are involved), which a case's data.json may change. */
 #include "cli.h"
 
 #include <dirent.h>
@@ -72,7 +72,6 @@ static void read_tolerance(OneCase *x)
     static const char *const loose[] = { "DFT", "STFT" };
     x->tol = x->suite->tol;
     if (model_uses(x->m, loose, COUNT_OF(loose)) && x->tol.atol < 1e-3) x->tol.atol = 1e-3;
-    x->tol.whole = model_half(x->m);
     const char *path = arena_fmt(x->a, "%s/data.json", x->folder);
     if (!there(path)) return;
     json_error_t e;

@@ -45,7 +45,6 @@ typedef struct Planner {
 Group *group_of(const Planner *p, int home);
 /* Is what the operand x reads, seen from index idx of its consumer, a node of group q? Then *src and its index at (NULL behind a predicate). */
 const Node *operand_source(Planner *p, const Node *x, Dim *const *idx, Dim **at, bool *padded);
-bool group_reaches(Planner *p, const Group *from, const Group *to);
 
 typedef struct Candidate { Group *q; const Node *n; Dim **coord; uint32_t rows; } Candidate;    /* joining: its coordinates there; rows: axes it reduces */
 typedef const char *(*Allow)(Planner *p, Candidate *c);
@@ -53,7 +52,6 @@ const char *allow_same_point(Planner *p, Candidate *c);
 const char *allow_rows(Planner *p, Candidate *c);
 const char *allow_never_rows(Planner *p, Candidate *c);
 const char *allow_never_dot(Planner *p, Candidate *c);
-Dim **space_index(Planner *p, const Group *q, int rank, Dim *const *dims, bool outside_rows);   /* index of a tensor of as many elements as the space, or NULL */
 
 /* ---- memory.c ------------------------------------------------------------------------------------------------------------------------------ */
 /* A buffer of the arena: alive from kernel `first` (which writes it) to `last` (the last that reads it). may_share: an earlier buffer's number whose memory

@@ -5,7 +5,8 @@
  * computed there. Index maps are canonical expressions, so "exactly" is a comparison of pointers. */
 #include "fuse/fuse.h"
 
-Dim **space_index(Planner *p, const Group *q, int rank, Dim *const *dims, bool outside_rows)
+/* Index of a tensor of as many elements as the space, at a point of it; outside_rows: as the space without the axes that are reduced. NULL: other counts. */
+static Dim **space_index(Planner *p, const Group *q, int rank, Dim *const *dims, bool outside_rows)
 {
     Graph *g = p->g;
     Dim *flat = dim_const(g, 0), *count = dim_const(g, 1), *want = dim_const(g, 1);

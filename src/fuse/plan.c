@@ -109,7 +109,7 @@ static bool reach_walk(Planner *p, const Group *from, const Group *to, int *visi
 }
 
 /* Is there a way from one kernel to another? When the search gets long: yes. */
-bool group_reaches(Planner *p, const Group *from, const Group *to)
+static bool group_reaches(Planner *p, const Group *from, const Group *to)
 {
     int visits = 0;
     p->stamp++;

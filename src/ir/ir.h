@@ -163,10 +163,10 @@ void graph_guard(Graph *g, Dim *a, char rel, Dim *b, const char *why);   /* once
 /* The elements of an i64 or i32 node of rank 0 or 1 that is `dims`, `const`, or a cast of one; NULL when it is not. */
 Dim **node_as_dims(Graph *g, Node *x, int *n);
 
-/* The raw constructor: checks nothing but ASSERTs, hash-conses, folds what is cheap. Used by build.c, expr.c, rewrite.c. */
+/* The raw constructor: checks nothing but ASSERTs, hash-conses, folds what is cheap. Used by builders.c, view.c, expr.c. */
 Node *graph_add(Graph *g, const Node *proto);
 
-/* ---- build.c: the builders. All broadcast like NumPy where they take several operands; raise INVALID on shapes that do not fit and on dtypes that
+/* ---- builders.c, view.c: the builders. All broadcast like NumPy where they take several operands; raise INVALID on shapes that do not fit and on dtypes that
  * differ. Axes may be negative only where said. ------------------------------------------------------------------------------------------ */
 Node *g_const(Graph *g, const Tensor *t);                /* tensor and bytes are borrowed for the graph's life */
 Node *g_scalar(Graph *g, DType dt, double v);            /* rank 0 */

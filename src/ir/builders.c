@@ -1,4 +1,4 @@
-/* build.c: the builders of leaves, elementwise nodes, loops and composites.
+/* builders.c: the builders of leaves, elementwise nodes, loops and composites.
  *
  * A builder checks what a caller may get wrong (dtypes, shapes, axes: INVALID, with the shapes in the
  * message), brings operands to one shape by views, and calls graph_add. graph_add folds known operands;
