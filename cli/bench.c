@@ -227,7 +227,7 @@ int cmd_bench(Cli *c)
     make_temporary(c);
     Start cold = start_in_child(c, c->arg[0], &b.in, c->made_dir), warm = start_in_child(c, c->arg[0], &b.in, c->made_dir);
     measure(&b);
-    Tolerance tol = { 1e-3, 1e-4, model_is_random(b.m, b.in.t), 0 };
+    Tolerance tol = { 1e-3, 1e-4, model_is_random(b.m, b.in.t) };
     Tensor *want = NEWS(c->arena, Tensor, b.m->graph->nout + 1);
     bool full = tol.shape_only || interp_limited(c, b.m, b.in.t, want, interpreter_limit);
     Difference d = compare_outputs(b.m, b.side[1].out, full && !tol.shape_only ? want : b.side[0].out, tol);

@@ -90,7 +90,7 @@ static int verdict(Search *s, const char *word, const char *text, const Differen
 
 int cmd_bisect(Cli *c)
 {
-    Search s = { .c = c, .tol = { flag_real(c, FLAG_rtol, 1e-3), flag_real(c, FLAG_atol, 1e-5), false, 0 } };
+    Search s = { .c = c, .tol = { flag_real(c, FLAG_rtol, 1e-3), flag_real(c, FLAG_atol, 1e-5), false } };
     s.m = cli_load(c, c->arg[0]);
     s.in = cli_inputs(c, s.m, flag_given(c, FLAG_json));
     if (model_is_random(s.m, s.in.t)) fail(c->cx, E_INVALID, "%s draws random numbers, so there is no result to compare with", c->arg[0]);

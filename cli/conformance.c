@@ -307,7 +307,7 @@ static void run_all(Suite *s, int jobs)
 int cmd_conformance(Cli *c)
 {
     Suite s = { .c = c, .fuse = !flag_given(c, FLAG_no_fuse), .interpret = flag_given(c, FLAG_interpreter), .limit = flag_int(c, FLAG_limit, 60, 1) };
-    s.tol = (Tolerance){ flag_real(c, FLAG_rtol, 1e-3), flag_real(c, FLAG_atol, 1e-7), false, 0 };
+    s.tol = (Tolerance){ flag_real(c, FLAG_rtol, 1e-3), flag_real(c, FLAG_atol, 1e-7), false };
     int jobs = flag_int(c, FLAG_jobs, cpu_count(), 1), count[3] = { 0 };
     if (jobs > 1024) jobs = 1024;
     for (int i = 0; i < c->narg; i++) find_cases(&s, c->arg[i], 0);

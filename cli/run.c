@@ -64,7 +64,7 @@ int cmd_run(Cli *c)
 {
     bool check = flag_given(c, FLAG_check), json = flag_given(c, FLAG_json), interpret = flag_given(c, FLAG_interpreter);
     int repeat = flag_int(c, FLAG_repeat, 1, 1);
-    Tolerance tol = { flag_real(c, FLAG_rtol, 1e-3), flag_real(c, FLAG_atol, 1e-5), false, 0 };
+    Tolerance tol = { flag_real(c, FLAG_rtol, 1e-3), flag_real(c, FLAG_atol, 1e-5), false };
     const OnnxModel *m = cli_load(c, c->arg[0]);
     Inputs in = cli_inputs(c, m, json);
     Tensor *out = NEWS(c->arena, Tensor, m->graph->nout + 1);

@@ -39,6 +39,7 @@ const Node *operand_source(Planner *p, const Node *x, Dim *const *idx, Dim **at,
     *padded = false;
     while (x->op == OP_view && p->home[x->id] == HOME_free) {
         Dim *to[MAX_RANK];
+        ASSERT(x->view.nidx == x->in[0]->rank);
         *padded |= x->view.npred > 0;
         for (int k = 0; k < x->view.nidx; k++) to[k] = dim_subst(p->g, x->view.idx[k], x->rank, at);
         x = x->in[0];

@@ -212,7 +212,7 @@ Node *g_softmax(Graph *g, Node *x, uint32_t axes, bool logarithm);
 Node *g_mean(Graph *g, Node *x, uint32_t axes, bool keep);
 Node *g_sigmoid(Graph *g, Node *x);
 Dim *g_count(Graph *g, const Node *x);                   /* number of elements */
-static inline uint32_t axis_bit(int axis) { return 1u << axis; }
+static inline uint32_t axis_bit(int axis) { ASSERT(axis >= 0 && axis < MAX_RANK); return 1u << axis; }
 DType dtype_wide(DType t);                               /* f32 for f16, bf16, f8, f4; else t: where composites compute */
 
 /* ---- host.c: values needed while building: shape arithmetic, axes, scales -------------------------------------------------------- */

@@ -224,6 +224,7 @@ static KVal *val_load(Lowering *l, const Node *n, Dim *const *idx, int npred, co
 {
     int packed = packed_axis(l, n, idx);
     Dim *dims[MAX_RANK], *at[MAX_RANK];
+    ASSERT(packed <= n->rank);
     for (int k = 0, j = 0; k < n->rank; k++) {
         if (k == packed - 1) continue;
         dims[j] = n->dims[k]; at[j++] = idx[k];

@@ -37,13 +37,13 @@ void op_constant(OpCall *o)
 {
     const OnnxAttr *t;
     int n;
-    if ((t = op_attr(o, "value"))) o->out[0] = op_onnx_const(o, op_tensor(o, "value"));
-    else if ((t = op_attr(o, "value_float"))) o->out[0] = g_scalar(o->g, DT_f32, op_float(o, "value_float", 0));
-    else if ((t = op_attr(o, "value_int"))) o->out[0] = g_int(o->g, DT_i64, op_int(o, "value_int", 0));
-    else if ((t = op_attr(o, "value_floats"))) {
+    if (op_attr(o, "value")) o->out[0] = op_onnx_const(o, op_tensor(o, "value"));
+    else if (op_attr(o, "value_float")) o->out[0] = g_scalar(o->g, DT_f32, op_float(o, "value_float", 0));
+    else if (op_attr(o, "value_int")) o->out[0] = g_int(o->g, DT_i64, op_int(o, "value_int", 0));
+    else if (op_attr(o, "value_floats")) {
         const float *v = op_floats(o, "value_floats", &n);
         o->out[0] = constant_vector(o, DT_f32, 1, n, v);
-    } else if ((t = op_attr(o, "value_ints"))) {
+    } else if (op_attr(o, "value_ints")) {
         const int64_t *v = op_ints(o, "value_ints", &n);
         o->out[0] = constant_vector(o, DT_i64, 1, n, v);
     } else if ((t = op_attr(o, "sparse_value")) && t->type == ATTR_sparse) o->out[0] = constant_sparse(o, t);

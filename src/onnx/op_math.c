@@ -44,6 +44,7 @@ void op_variadic(OpCall *o)
         Node *x = op == OP_add ? widened(o->g, o->in[i]) : o->in[i];
         y = y ? g2(o->g, op, y, x) : x;
     }
+    ASSERT(y);                          /* the first input is there: the table says so */
     if (strcmp(o->node->op, "Mean") == 0) y = g2(o->g, OP_div, y, g_scalar(o->g, y->dt, o->nin));
     o->out[0] = g_cast(o->g, y, dt);
 }
@@ -55,7 +56,7 @@ void op_pow(OpCall *o)
     Node *a = o->in[0], *b = o->in[1];
     DType dt = a->dt;
     if (b->dt != dt) {
-        DType wide = dt;
+        DType wide;
         if (dtype_is_float(dt) && b->dt == DT_f64) wide = DT_f64;
         else if (dtype_is_int(dt) && dtype_is_float(b->dt)) wide = DT_f64;
         else if (dtype_is_int(dt)) wide = DT_i64;

@@ -74,7 +74,7 @@ static const char *einsum_term(OpCall *o, const char *p, Term *t, int rank, int 
             p += 2;
         } else if ((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z')) {
             if (t->n == MAX_RANK) einsum_fail(o, "too many letters in a term");
-            t->label[t->n++] = *p;
+            t->label[t->n++] = (unsigned char)*p;
         } else {
             einsum_fail(o, "wanted letters, commas, '...' and '->'");
         }

@@ -67,7 +67,7 @@ static void reshape_to(OpCall *o, Node *x, int n, Dim **want, bool allow_zero)
         }
         if (hint == 0 && !allow_zero) {
             if (k >= x->rank) fail(o->cx, E_INVALID, "the target shape copies axis %d of %s, which has no such axis", k, dims_str(g, x->rank, x->dims));
-            dims[k] = d = x->dims[k];
+            dims[k] = x->dims[k];
         }
         zero = zero || dim_is(dims[k], 0);
     }
@@ -328,7 +328,7 @@ void op_slice(OpCall *o)
 static Node *pad_repeat(OpCall *o, Node *x, int axis, Dim *before, Dim *after, const char *mode)
 {
     Graph *g = o->g;
-    Dim *size = x->dims[axis], *dims[MAX_RANK], *idx[MAX_RANK];
+    Dim *size = x->dims[axis], *dims[MAX_RANK] = { 0 }, *idx[MAX_RANK] = { 0 };
     if (dim_is(before, 0) && dim_is(after, 0)) return x;
     if (dim_same(o, size, c_dim(o, 0))) fail(o->cx, E_INVALID, "axis %d has no elements that could be repeated", axis);
     for (int k = 0; k < x->rank; k++) dims[k] = x->dims[k];
@@ -367,7 +367,7 @@ static void pad_by(OpCall *o, Dim **before, Dim **after, const char *mode, Node 
         o->out[0] = y;
         return;
     }
-    for (int k = 0; k < x->rank; k++) {
+    for (int k = 0, rank = x->rank; k < rank; k++) {             /* crops and repeats keep the rank */
         Dim *zero = c_dim(o, 0), *from = zero, *less = zero;
         if (dim_less(o, before[k], zero)) from = dim_sub(g, zero, before[k]), before[k] = zero;
         if (dim_less(o, after[k], zero)) less = dim_sub(g, zero, after[k]), after[k] = zero;
