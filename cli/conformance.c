@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -220,6 +221,7 @@ static bool case_start(Suite *s, Slot *slot, int index)
     if (slot->pid == 0) {
         signal(SIGINT, SIG_DFL);
         signal(SIGTERM, SIG_DFL);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);       /* whatever ends the suite ends its cases */
         close(p[0]);
         child_main(s, s->at.at[index].folder, p[1]);
     }

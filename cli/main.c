@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef struct CommandInfo { const char *name, *args; int fewest, most; const char *text, *example; int (*fn)(Cli *); } CommandInfo;
@@ -29,21 +30,34 @@ static const FlagInfo flags[] = {
 /* ---- signals: they only set a number, which the library looks at between steps ------------------------------------------------------- */
 
 static volatile int stop_asked;         /* CANCEL_... */
+static struct timespec stop_time;       /* of the first request; written before stop_asked is, by the handler only */
 
+/* A second request ends the program at once. One within half a second of the first is the same request: a terminal, a
+ * shell or timeout(1) may send it to the process and to its group. */
 static void on_signal(int sig)
 {
     if (sig == SIGALRM) {
         if (!stop_asked) stop_asked = CANCEL_TIME;
         return;
     }
-    if (stop_asked == CANCEL_USER) _exit(EXIT_CANCELLED);           /* asked twice */
-    stop_asked = CANCEL_USER;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (stop_asked != CANCEL_USER) {
+        stop_time = now;
+        stop_asked = CANCEL_USER;
+    } else if ((double)(now.tv_sec - stop_time.tv_sec) + (double)(now.tv_nsec - stop_time.tv_nsec) * 1e-9 > 0.5) {
+        static const char text[] = "sinter: stopped at once\n";
+        if (write(STDERR_FILENO, text, sizeof text - 1) < 0) _exit(EXIT_CANCELLED);
+        _exit(EXIT_CANCELLED);
+    }
 }
 
 static void catch_signals(void)
 {
     struct sigaction a = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
     sigemptyset(&a.sa_mask);
+    sigaddset(&a.sa_mask, SIGINT);
+    sigaddset(&a.sa_mask, SIGTERM);
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
     sigaction(SIGALRM, &a, NULL);
