@@ -93,7 +93,7 @@ static void run_case(Ctx *cx, void *arg)
             out = (Tensor){ .data = y[k] };
             double t0 = time_now();
             if (k < 2) program_run(cx, p[k], own, in, &out, &bytes);
-            else if (dev_cpu.run(device, 1, &launch, 1, NULL, &e) != E_OK) fail(cx, e.code, "%s", e.text);
+            else if (dev_cpu.run(device, 1, &launch, 1, NULL, NULL, &e) != E_OK) fail(cx, e.code, "%s", e.text);
             if (r >= 0) line->sec[k][r] = time_now() - t0;
             arena_free(own);
             if (r == -1 && y[1] != y[0] && k == 2) { check_equal(cx, c, "fused", y[0], y[2], n); check_equal(cx, c, "unfused", y[1], y[2], n); }

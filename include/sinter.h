@@ -210,6 +210,10 @@ SN_API sn_status sn_prepare(sn_program *program, int nin, const sn_tensor *in, s
  * INVALID for inputs that do not fit the model (which, what, and what was wanted) and for data that make an index leave its axis. */
 SN_API sn_status sn_run(sn_program *program, int nin, const sn_tensor *in, int nout, sn_tensor *out, sn_error *err);
 
+/* The same, and stops soon with CANCELLED when *cancel becomes non-zero; sn_options.cancel is not looked at. For runs of one program that are to be
+ * stopped one by one. cancel NULL: sn_run. */
+SN_API sn_status sn_run_cancellable(sn_program *program, const volatile int *cancel, int nin, const sn_tensor *in, int nout, sn_tensor *out, sn_error *err);
+
 typedef enum sn_explain_form { SN_EXPLAIN_TEXT = 0, SN_EXPLAIN_JSON = 1 } sn_explain_form;
 
 /* What the last run (or sn_prepare) did: segments, kernels and the operators in each, bytes that each reads and writes, what was not fused and why.

@@ -12,6 +12,7 @@ typedef struct HostCall {               /* a call in a launch list: runs on the 
     void **buf;                         /* of its launch: operands, then results */
     const int64_t *syms;
     Tensor *in, *out;                   /* addresses by patches and placement */
+    volatile int *cancel;               /* of the run */
 } HostCall;
 
 bool segment_is_output(const Segment *s, const Node *n)
@@ -147,7 +148,7 @@ void segment_run_once(Ctx *cx, Segment *s)
     }
     RtError e = { .launch = -1 };
     int threads = s->opt.threads ? s->opt.threads : cx->opt.threads;
-    if (s->target->api->run(s->target->device, n, l, threads ? threads : cpu_count(), NULL, &e) != E_OK) segment_raise(cx, s, &e);
+    if (s->target->api->run(s->target->device, n, l, threads ? threads : cpu_count(), cx->cancel, NULL, &e) != E_OK) segment_raise(cx, s, &e);
 }
 
 /* ---- instances ------------------------------------------------------------------------------------------------------------------------------- */
@@ -290,6 +291,7 @@ static void host_call_run(void *arg, RtError *e)
     HostCall *h = arg;
     Ctx cx;
     ctx_init(&cx);
+    cx.cancel = h->cancel;
     Arena *a = NULL;
     HostJob j = { h, NULL };
     a = arena_new(&cx);
@@ -401,7 +403,7 @@ static void run_checked(Ctx *cx, RunJob *j, int threads)
     eval_nodes(cx, j->a, s->g, j->in, j->x->syms, n, node, want);
     for (int i = 0; i < j->x->nlaunch; i++) {
         RtError e = { .launch = -1 };
-        if (s->target->api->run(s->target->device, 1, &j->x->launch[i], threads, j->seconds ? &j->seconds[j->x->part[i]] : NULL, &e) != E_OK) segment_raise(cx, s, &e);
+        if (s->target->api->run(s->target->device, 1, &j->x->launch[i], threads, cx->cancel, j->seconds ? &j->seconds[j->x->part[i]] : NULL, &e) != E_OK) segment_raise(cx, s, &e);
         compare_kernel(cx, j, i, want, node, n);
     }
 }
@@ -413,13 +415,14 @@ static void run_guarded(Ctx *cx, void *arg)
     Instance *x = j->x;
     prepare_outputs(cx, j, x->syms);
     for (int i = 0; i < x->npatch; i++) x->launch[x->patch[i].launch].buf[x->patch[i].slot] = address_of(j, s->g->node.at[x->patch[i].node]);
+    for (int i = 0; i < x->nlaunch; i++) x->host[i].cancel = cx->cancel;
     if (cx->opt.poison && x->arena) memset(x->arena, 0xFF, (size_t)x->arena_bytes);
     int threads = s->opt.threads ? s->opt.threads : cx->opt.threads ? cx->opt.threads : cpu_count();
     if (s->opt.check) run_checked(cx, j, threads);
     else {
         RtError e = { .launch = -1 };
         double *sec = j->seconds ? NEWS(j->a, double, x->nlaunch + 1) : NULL;
-        if (s->target->api->run(s->target->device, x->nlaunch, x->launch, threads, sec, &e) != E_OK) segment_raise(cx, s, &e);
+        if (s->target->api->run(s->target->device, x->nlaunch, x->launch, threads, cx->cancel, sec, &e) != E_OK) segment_raise(cx, s, &e);
         for (int i = 0; sec && i < x->nlaunch; i++) j->seconds[x->part[i]] = sec[i];
     }
     for (int i = 0; i < s->g->output.n; i++) {       /* outputs that no kernel wrote there */

@@ -354,6 +354,7 @@ typedef struct RunCall {
     Tensor *result;
     void **block;                       /* allocated for outputs */
     bool prepare;
+    const volatile int *cancel;         /* of this call; NULL: the program's */
 } RunCall;
 
 static Tensor *run_inputs(Ctx *cx, RunCall *c)
@@ -429,6 +430,7 @@ static sn_status run_call(RunCall *c, sn_error *err)
     Ctx cx;
     if (c->p) ctx_of(&cx, c->p);
     else ctx_quiet(&cx);
+    if (c->cancel) cx.cancel = (volatile int *)(uintptr_t)c->cancel;
     Status st = guard_call(&cx, public_run_guarded, c);
     for (int i = 0; i < c->nout && c->block; i++) {
         if (st != E_OK) {
@@ -458,6 +460,12 @@ sn_status sn_prepare(sn_program *program, int nin, const sn_tensor *in, sn_error
 sn_status sn_run(sn_program *program, int nin, const sn_tensor *in, int nout, sn_tensor *out, sn_error *err)
 {
     RunCall c = { .p = program, .nin = nin, .in = in, .nout = nout, .out = out };
+    return run_call(&c, err);
+}
+
+sn_status sn_run_cancellable(sn_program *program, const volatile int *cancel, int nin, const sn_tensor *in, int nout, sn_tensor *out, sn_error *err)
+{
+    RunCall c = { .p = program, .nin = nin, .in = in, .nout = nout, .out = out, .cancel = cancel };
     return run_call(&c, err);
 }
 

@@ -12,9 +12,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define ALIGN     64
-#define HUGE_PAGE ((size_t)2 << 20)
-#define BIG_BLOCK HUGE_PAGE /* from this size on a block is mapped on its own, on huge pages */
+#define ALIGN        64
+#define HUGE_PAGE    ((size_t)2 << 20)
+#define BIG_BLOCK    HUGE_PAGE /* from this size on a block is mapped on its own, on huge pages */
+#define SERIAL_PARTS 64 /* of a launch on one thread that may be cancelled */
 
 typedef struct Slot {
     void *scratch;
@@ -233,6 +234,7 @@ typedef struct LaunchRun {
     const Launch *launch;
     KernelFn fn;
     Lane *lane;
+    volatile int *cancel;
 } LaunchRun;
 
 /* Keeps the error of the lowest part, so that the report does not depend on which thread was first. */
@@ -240,6 +242,8 @@ static void launch_part(void *arg, int64_t lo, int64_t hi, int slot)
 {
     LaunchRun *r = arg;
     Slot *s = &r->lane->slot[slot];
+    if (proc_cancelled(r->cancel))
+        return;
     r->fn(r->launch->buf, r->launch->arg, s->scratch, lo, hi, s->err);
     if (!s->err[0])
         return;
@@ -248,6 +252,17 @@ static void launch_part(void *arg, int64_t lo, int64_t hi, int slot)
         s->bad_lo = lo;
     }
     memset(s->err, 0, sizeof s->err);
+}
+
+/* On the caller's thread alone. Who may cancel gets parts to do it between. */
+static void launch_serial(LaunchRun *r)
+{
+    const Launch *l = r->launch;
+    int64_t part = l->total / SERIAL_PARTS > l->grain ? l->total / SERIAL_PARTS : l->grain;
+    if (!r->cancel)
+        part = l->total;
+    for (int64_t lo = 0; lo < l->total; lo += part)
+        launch_part(r, lo, l->total - lo < part ? l->total : lo + part, 0);
 }
 
 /* Looks for a data error in the slots and clears them. */
@@ -282,7 +297,8 @@ static Status launch_host(const Launch *launch, RtError *e)
     return own.code;
 }
 
-static Status cpu_run(Device *d, int n, const Launch *list, int threads, double *seconds, RtError *e)
+static Status cpu_run(Device *d, int n, const Launch *list, int threads, volatile int *cancel,
+                      double *seconds, RtError *e)
 {
     size_t scratch = 0;
     bool parallel = false, owner = false;
@@ -312,15 +328,17 @@ static Status cpu_run(Device *d, int n, const Launch *list, int threads, double 
         if (l->host) {
             st = launch_host(l, e);
         } else if (l->total > 0) {
-            LaunchRun r = { l, kernel_fn(l->kernel), lane };
+            LaunchRun r = { l, kernel_fn(l->kernel), lane, cancel };
             if (owner && l->grain < l->total)
                 pool_run(d->pool, threads, l->total, l->grain, launch_part, &r);
             else
-                launch_part(&r, 0, l->total, 0);
+                launch_serial(&r);
             st = launch_check(l, lane, slots, e);
         }
         if (seconds)
             seconds[i] = time_now() - start;
+        if (!st && proc_cancelled(cancel))
+            st = rt_fail(e, E_CANCELLED, "cancelled while it ran");
     }
 done:
     if (owner)

@@ -499,6 +499,14 @@ static void test_cancel(void **state)
     if (!p) assert_int_equal(sn_compile(m, &o, &p, &err), SN_OK);
     assert_int_equal(sn_run(p, 2, in, 1, &out, &err), SN_OK);
     sn_tensor_release(&out);
+    volatile int own = 1;               /* of one run: the other does not matter */
+    assert_int_equal(sn_run_cancellable(p, &own, 2, in, 1, &out, &err), SN_CANCELLED);
+    assert_null(out.data);
+    own = 0;
+    stop = 1;
+    assert_int_equal(sn_run_cancellable(p, &own, 2, in, 1, &out, &err), SN_OK);
+    sn_tensor_release(&out);
+    assert_int_equal(sn_run_cancellable(p, NULL, 2, in, 1, &out, &err), SN_CANCELLED);
     sn_program_free(p);
     sn_model_free(m);
 }

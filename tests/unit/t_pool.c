@@ -360,7 +360,7 @@ static void test_run(void **state)
     };
     for (int threads = 0; threads <= 5; threads++) {
         memset(x, 0, N * sizeof *x);
-        assert_int_equal(dev_cpu.run(v->d, 6, list, threads, threads % 2 ? seconds : NULL, &v->e), E_OK);
+        assert_int_equal(dev_cpu.run(v->d, 6, list, threads, NULL, threads % 2 ? seconds : NULL, &v->e), E_OK);
         for (int i = 10; i < N; i++)
             assert_true(x[i] == 4 * i);
         for (int i = 0; i < 10; i++)
@@ -371,10 +371,45 @@ static void test_run(void **state)
     memset(x, 0, N * sizeof *x);
     x[1] = 2500;
     list[3].id = 33;
-    assert_int_equal(dev_cpu.run(v->d, 5, list, 0, NULL, &v->e), E_IO);
+    assert_int_equal(dev_cpu.run(v->d, 5, list, 0, NULL, NULL, &v->e), E_IO);
     assert_string_equal(v->e.text, "host says no");
     assert_true(x[2] == 6); /* what follows the failure did not run */
-    assert_int_equal(dev_cpu.run(v->d, 0, NULL, 0, NULL, &v->e), E_OK);
+    assert_int_equal(dev_cpu.run(v->d, 0, NULL, 0, NULL, NULL, &v->e), E_OK);
+    free(x);
+}
+
+static void host_cancel(void *arg, RtError *e)
+{
+    (void)e;
+    *(volatile int *)arg = 1;
+}
+
+/* What was started before ends; nothing more is started, on one thread or several. */
+static void test_run_cancelled(void **state)
+{
+    Dev *v = *state;
+    enum { N = 20000 };
+    int64_t *x = calloc(N, sizeof *x), one = 1;
+    void *buf[1] = { x };
+    volatile int cancel = 0;
+    Launch list[3] = {
+        { .kernel = v->k[K_fill], .buf = buf, .arg = &one, .total = N, .grain = 100 },
+        { .host = host_cancel, .host_arg = (void *)&cancel },
+        { .kernel = v->k[K_fill], .buf = buf, .arg = &one, .total = N, .grain = 100 },
+    };
+    for (int threads = 1; threads <= 3; threads++) {
+        memset(x, 0, N * sizeof *x);
+        cancel = 0;
+        assert_int_equal(dev_cpu.run(v->d, 1, list, threads, &cancel, NULL, &v->e), E_OK);
+        for (int i = 0; i < N; i++)
+            assert_true(x[i] == i); /* parts leave nothing out */
+        assert_int_equal(dev_cpu.run(v->d, 3, list, threads, &cancel, NULL, &v->e), E_CANCELLED);
+        for (int i = 0; i < N; i++)
+            assert_true(x[i] == 2 * i);
+        assert_int_equal(dev_cpu.run(v->d, 1, list, threads, &cancel, NULL, &v->e), E_CANCELLED);
+        for (int i = 0; i < N; i++)
+            assert_true(x[i] == 2 * i);
+    }
     free(x);
 }
 
@@ -387,12 +422,12 @@ static void test_data_error(void **state)
     Launch l = { .kernel = v->k[K_gather], .buf = buf, .arg = arg, .total = N, .grain = 10, .id = 12 };
     for (int round = 0; round < 50; round++) {
         memset(ix, 0, N * sizeof *ix);
-        assert_int_equal(dev_cpu.run(v->d, 1, &l, 3, NULL, &v->e), E_OK);
+        assert_int_equal(dev_cpu.run(v->d, 1, &l, 3, NULL, NULL, &v->e), E_OK);
         ix[5000] = -8;
         ix[5001] = 50;
         for (int i = 5002; i < N; i += 3)
             ix[i] = 1000 + i;
-        assert_int_equal(dev_cpu.run(v->d, 1, &l, 1 + round % 3, NULL, &v->e), E_INVALID);
+        assert_int_equal(dev_cpu.run(v->d, 1, &l, 1 + round % 3, NULL, NULL, &v->e), E_INVALID);
         assert_string_equal(v->e.text, "index -8 is outside an axis of size 50");
         assert_int_equal(v->e.launch, 12);
         assert_true(v->e.site == 7 && v->e.value == -8 && v->e.limit == 50);
@@ -418,7 +453,7 @@ static void *run_thread(void *arg)
     };
     t->ok = true;
     for (int i = 0; i < 50; i++) {
-        t->ok &= !dev_cpu.run(t->v->d, 2, list, 0, NULL, &e);
+        t->ok &= !dev_cpu.run(t->v->d, 2, list, 0, NULL, NULL, &e);
         for (int j = 0; j < N; j++)
             t->ok &= x[j] == j;
     }
@@ -479,6 +514,7 @@ int main(void)
         cmocka_unit_test(test_idle),
         DEV(test_memory),
         DEV(test_run),
+        DEV(test_run_cancelled),
         DEV(test_data_error),
         DEV(test_threads_run),
         DEV(test_describe),

@@ -259,7 +259,7 @@ static void run_flat(Table *t, const Target *target, Tensor *out)
                 }
         }
     }
-    if (dev_cpu.run(target->device, n, launch, 1, NULL, &e) != E_OK) fail(cx, e.code, "%s", e.text);
+    if (dev_cpu.run(target->device, n, launch, 1, NULL, NULL, &e) != E_OK) fail(cx, e.code, "%s", e.text);
 }
 
 /* Moves: through the planner, an operator for a kernel. */
