@@ -88,6 +88,8 @@ typedef struct Loaded {
 
 struct Builder {
     pthread_mutex_t lock; /* over everything below but cache, jobs and isa */
+    Toolchain tools;
+    bool own_tools; /* the C compiler */
     Cache cache;
     int jobs;
     char isa[16];
@@ -251,6 +253,16 @@ static bool program_find(const char *name, char path[CACHE_PATH])
 static Status compiler_find(Builder *b, RtError *e)
 {
     static const char *const names[] = { "cc", "gcc", "clang" };
+    if (!b->own_tools) {
+        if (!b->tools.program)
+            return rt_fail(e, E_COMPILE, "%s", b->tools.missing);
+        if (!program_find(b->tools.program, b->cc_path))
+            return rt_fail(e, E_COMPILE, "%.900s is not a program", b->tools.program);
+        argv_add(b, b->cc_path);
+        for (int i = 0; i < b->tools.nflag; i++)
+            argv_add(b, b->tools.flag[i]);
+        return E_OK;
+    }
     if (!b->want_cc[0]) {
         for (size_t i = 0; i < COUNT_OF(names); i++)
             if (program_find(names[i], b->cc_path)) {
@@ -331,21 +343,8 @@ static void command_add(Builder *b, const char *const *word, int n)
         at += (size_t)snprintf(b->command + at, sizeof b->command - at, "%s%s", at ? " " : "", word[i]);
 }
 
-static Status compiler_resolve(Builder *b, RtError *e)
+static void c_flags(Builder *b)
 {
-    struct stat st;
-    Status s = compiler_find(b, e);
-    if (s)
-        return s;
-    if (stat(b->cc_path, &st))
-        return rt_fail(e, E_COMPILE, "the C compiler %s went away", b->cc_path);
-    uint64_t h = hash_bytes(b->cc_path, strlen(b->cc_path), 0);
-    for (int i = 1; i < b->nargv; i++)
-        h = hash_bytes(b->argv[i], strlen(b->argv[i]) + 1, h);
-    int64_t facts[] = { st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec };
-    h = hash_bytes(facts, sizeof facts, h);
-    if ((s = compiler_version(b, h, e)))
-        return s;
     for (size_t i = 0; i < COUNT_OF(common_flags); i++)
         argv_add(b, common_flags[i]);
     isa_flags(b);
@@ -354,6 +353,25 @@ static Status compiler_resolve(Builder *b, RtError *e)
         b->libs[b->nlibs++] =
             "-lgcc"; /* 128-bit division, half precision without hardware; clang may come without it */
     b->libs[b->nlibs++] = "-lc";
+}
+
+static Status compiler_resolve(Builder *b, RtError *e)
+{
+    struct stat st;
+    Status s = compiler_find(b, e);
+    if (s)
+        return s;
+    if (stat(b->cc_path, &st))
+        return rt_fail(e, E_COMPILE, "the compiler %s went away", b->cc_path);
+    uint64_t h = hash_bytes(b->cc_path, strlen(b->cc_path), 0);
+    for (int i = 1; i < b->nargv; i++)
+        h = hash_bytes(b->argv[i], strlen(b->argv[i]) + 1, h);
+    int64_t facts[] = { st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec };
+    h = hash_bytes(facts, sizeof facts, h);
+    if ((s = compiler_version(b, h, e)))
+        return s;
+    if (b->own_tools)
+        c_flags(b);
     static const char *const names[] = { "-o", "kernel.so", "kernel.c" };
     command_add(b, b->argv, b->nargv);
     command_add(b, names, 3);
@@ -379,21 +397,40 @@ static Status compiler_need(Builder *b, RtError *e)
 
 /* ---- loading ---- */
 
+static void *object_load(void *of, const char *path, char *why, size_t nwhy)
+{
+    (void)of;
+    void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const char *s = h ? NULL : dlerror();
+    if (!h)
+        snprintf(why, nwhy, "%s", s ? s : "unknown reason");
+    return h;
+}
+
+static void *object_symbol(void *of, void *unit, const char *name)
+{
+    (void)of;
+    return dlsym(unit, name);
+}
+
+static void object_unload(void *of, void *unit)
+{
+    (void)of;
+    dlclose(unit);
+}
+
 /* Loads a shared object as `unit`; -1 when the system refuses (why). Called with the lock held. */
 static int unit_load(Builder *b, uint64_t unit, const char *path, char *why, size_t nwhy)
 {
     int at = keymap_get(&b->loaded_of, unit);
     if (at >= 0)
         return at;
-    void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!h) {
-        const char *s = dlerror();
-        snprintf(why, nwhy, "%s", s ? s : "unknown reason");
+    void *h = b->tools.load(b->tools.of, path, why, nwhy);
+    if (!h)
         return -1;
-    }
     if (!array_room((void **)&b->loaded, b->nloaded, &b->cap_loaded, sizeof *b->loaded) ||
         !keymap_put(&b->loaded_of, unit, b->nloaded)) {
-        dlclose(h);
+        b->tools.unload(b->tools.of, h);
         snprintf(why, nwhy, "no memory");
         return -1;
     }
@@ -408,7 +445,7 @@ static KernelFn kernel_bind(Builder *b, int unit, uint64_t key, const char *name
     int at = keymap_get(&b->fn_of, key);
     if (at >= 0)
         return b->fn[at];
-    KernelFn fn = (KernelFn)(uintptr_t)dlsym(b->loaded[unit].handle, name);
+    KernelFn fn = (KernelFn)(uintptr_t)b->tools.symbol(b->tools.of, b->loaded[unit].handle, name);
     if (!fn || !array_room((void **)&b->fn, b->nfn, &b->cap_fn, sizeof *b->fn) ||
         !keymap_put(&b->fn_of, key, b->nfn))
         return NULL;
@@ -614,14 +651,17 @@ done:
 
 /* ---- the public part ---- */
 
-Status builder_open(Builder **out, const Options *opt, RtError *e)
+Status builder_open(Builder **out, const Options *opt, const Toolchain *tools, RtError *e)
 {
     *out = NULL;
     Builder *b = block_alloc(sizeof *b);
     if (!b)
         return rt_fail(e, E_NOMEM, "no memory for a builder");
     memset(b, 0, sizeof *b);
-    Status st = isa_choose(b, opt->isa, e);
+    b->own_tools = !tools;
+    b->tools = tools ? *tools
+                     : (Toolchain){ .load = object_load, .symbol = object_symbol, .unload = object_unload };
+    Status st = tools ? E_OK : isa_choose(b, opt->isa, e);
     if (!st && opt->cc && strlen(opt->cc) >= sizeof b->want_cc)
         st = rt_fail(e, E_INVALID, "option cc is %zu characters long", strlen(opt->cc));
     if (!st && pthread_mutex_init(&b->lock, NULL))
@@ -642,7 +682,7 @@ void builder_close(Builder *b)
     if (!b)
         return;
     for (int i = 0; i < b->nloaded; i++)
-        dlclose(b->loaded[i].handle);
+        b->tools.unload(b->tools.of, b->loaded[i].handle);
     block_free(b->loaded);
     block_free(b->fn);
     block_free(b->fn_of.key);

@@ -74,7 +74,7 @@ static Status cpu_open(Device **out, const Options *opt, RtError *e)
         block_free(d);
         return rt_fail(e, E_NOMEM, "no memory for a lock");
     }
-    Status st = builder_open(&d->builder, opt, e);
+    Status st = builder_open(&d->builder, opt, NULL, e);
     d->threads = opt->threads > 0 ? opt->threads : cpu_count();
     if (!st && !(d->pool = pool_new(d->threads)))
         st = rt_fail(e, E_NOMEM, "no memory for %d threads", d->threads);

@@ -113,12 +113,34 @@ void work_remove(const char *path);     /* with its files */
  * processor's features), version and KERNEL_ABI. */
 #define KERNEL_ABI "1"                  /* raise when the meaning of KernelFn changes */
 typedef struct Builder Builder;
-Status builder_open(Builder **out, const Options *opt, RtError *e);
+/* A compiler that is not the C compiler, and how what it makes becomes functions. Its command is `program flag... -o UNIT SOURCE`; `program --version`
+ * says who it is. load and symbol return NULL when they fail; their results are opaque to the builder, which calls unload for each unit in the end. */
+typedef struct Toolchain {
+    const char *program, *missing;      /* NULL: there is none; missing says what is not there */
+    const char *const *flag; int nflag; /* borrowed while the builder lives */
+    void *of;                           /* handed to the functions */
+    void *(*load)(void *of, const char *path, char *why, size_t nwhy);
+    void *(*symbol)(void *of, void *unit, const char *name);
+    void (*unload)(void *of, void *unit);
+} Toolchain;
+/* tools: NULL for the C compiler and the loader of shared objects; else borrowed while the builder lives. */
+Status builder_open(Builder **out, const Options *opt, const Toolchain *tools, RtError *e);
 void builder_close(Builder *b);
 const char *builder_isa(Builder *b);    /* "avx512" "avx2" "sse2" "neon" "plain": what the prelude and kernels are to be printed for */
 const char *builder_compiler(Builder *b, RtError *e);      /* "cc (Debian 12.2.0-14) 12.2.0"; NULL when there is none (COMPILE, with what to install) */
 const char *builder_command(Builder *b);                   /* the compiler line, for readers of generated source */
 Status builder_build(Builder *b, const char *prelude, int n, const KernelText *k, KernelFn *out, BuildStats *stats, volatile int *cancel, RtError *e);
+
+/* ---- nvrtc.c: the builder's toolchain for CUDA ------------------------------------------------------------- */
+typedef struct Nvrtc Nvrtc;
+/* arch: "sm_90a". A worker or library that is not there is reported when something is to be compiled. */
+Status nvrtc_open(Nvrtc **out, const Options *opt, const char *arch, RtError *e);
+void nvrtc_close(Nvrtc *v);             /* NULL is fine */
+const Toolchain *nvrtc_tools(const Nvrtc *v);            /* without load, symbol and unload */
+/* A unit is a cubin with the compiler's log behind it: the log, 0-terminated if the unit is; NULL when there is none. */
+const char *nvrtc_log(const char *unit, size_t n);
+typedef struct KernelFacts { int registers, stack, spill_stores, spill_loads, shared; } KernelFacts;   /* bytes; stack: local memory of a thread */
+bool nvrtc_facts(const char *log, const char *name, KernelFacts *f);
 
 /* ---- count.c: hardware counters ------------------------------------------------------------------------- */
 /* Bytes read from and written to memory (last-level cache misses times the line size) by this thread's

@@ -53,7 +53,7 @@ static int fix_teardown(void **state)
 static Builder *fix_open(Fix *f)
 {
     Builder *b = NULL;
-    Status st = builder_open(&b, &f->opt, &f->e);
+    Status st = builder_open(&b, &f->opt, NULL, &f->e);
     if (st)
         print_error("%s\n", f->e.text);
     assert_int_equal(st, E_OK);
@@ -540,7 +540,7 @@ static void test_many_processes(void **state)
         Builder *b;
         close(go[1]);
         ssize_t got = read(go[0], &c, 1);
-        bool ok = got == 0 && !builder_open(&b, &f->opt, &f->e) &&
+        bool ok = got == 0 && !builder_open(&b, &f->opt, NULL, &f->e) &&
                   !builder_build(b, prelude, KERNELS, k, fn, NULL, NULL, &f->e) && kernels_work(fn, KERNELS);
         _exit(!ok);
     }
@@ -727,7 +727,7 @@ static void test_isa(void **state)
     int built = 0;
     for (size_t i = 0; i < COUNT_OF(sets); i++) {
         f->opt.isa = sets[i];
-        Status st = builder_open(&b, &f->opt, &f->e);
+        Status st = builder_open(&b, &f->opt, NULL, &f->e);
         if (st) {
             assert_int_equal(st, E_DEVICE);
             assert_non_null(strstr(f->e.text, sets[i]));
@@ -754,7 +754,7 @@ static void test_isa(void **state)
     }
     assert_true(built >= 2);
     f->opt.isa = "mmx";
-    assert_int_equal(builder_open(&b, &f->opt, &f->e), E_INVALID);
+    assert_int_equal(builder_open(&b, &f->opt, NULL, &f->e), E_INVALID);
 }
 
 /* Whatever compiler is there: the same texts. */
