@@ -241,6 +241,7 @@ static void main_guarded(Ctx *cx, void *arg)
     if (c->narg < k->fewest) fail(cx, E_INVALID, "%s needs %s; see sinter %s --help", k->name, k->args, k->name);
     if (k->most >= 0 && c->narg > k->most)
         fail(cx, E_INVALID, "%s takes %s, found '%s' too", k->name, k->most ? k->args : "no argument", c->arg[k->most]);
+    if (flag_given(c, FLAG_device)) cx->opt.target = flag_value(c, FLAG_device);
     cx->opt.threads = flag_int(c, FLAG_threads, cx->opt.threads, 1);
     x->status = k->fn(c);
 }

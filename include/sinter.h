@@ -190,6 +190,7 @@ typedef struct sn_options {
     const char *cache;                  /* folder of compiled kernels; "": none; NULL: the user's */
     const char *compiler;               /* C compiler of the kernels; NULL: the first of cc, gcc, clang that is there */
     const volatile int *cancel;         /* when *cancel becomes non-zero, calls stop soon with CANCELLED. Borrowed while the program lives; may be NULL */
+    const char *device;                 /* where kernels run: "cpu", or another target ("sinter ops" lists them), as NAME or NAME:N for its device N; NULL: the CPU */
 } sn_options;
 
 /* Makes a program of a model, which is borrowed while the program lives. Kernels depend on the inputs' sizes where the model leaves them open, so they

@@ -65,7 +65,13 @@ const char *program_compile_line(Program *p);
 /* ---- segment.c: one graph, compiled ------------------------------------------------------------------------------------------------------------- */
 typedef struct Segment Segment;
 /* The device a segment is for: what it prints for and runs on. Shared by all segments of a program. */
-typedef struct Target { const DeviceApi *api; Device *device; const char *isa, *prelude; int lanes; } Target;
+typedef struct Target { const char *name; const Dialect *dialect; const DeviceApi *api; Device *device; const char *isa, *prelude; int lanes; } Target;
+/* target.c: by Options.target ("cpu", or another row of targets.def, which may have ":..." for the device behind it). The prelude lies in a. Raises INVALID for a
+ * name that is none, and what the device's open says. */
+void target_open(Ctx *cx, Arena *a, const Options *opt, Target *t);
+void target_close(Target *t);
+typedef struct TargetInfo { const char *name; const Dialect *dialect; const DeviceApi *api; const char *text; } TargetInfo;
+const TargetInfo *target_list(int *n);
 /* Plans, prints and builds; runs what depends on constants only. The graph outlives the segment. */
 Segment *segment_new(Ctx *cx, const Target *t, Graph *g, const ProgramOptions *o);
 void segment_free(Segment *s);

@@ -12,6 +12,7 @@ typedef struct HostCall {               /* a call in a launch list: runs on the 
     void **buf;                         /* of its launch: operands, then results */
     const int64_t *syms;
     Tensor *in, *out;                   /* addresses by patches and placement */
+    bool *far;                          /* by slot of buf: it lies on a device with memory of its own */
     volatile int *cancel;               /* of the run */
 } HostCall;
 
@@ -48,7 +49,7 @@ static void node_tensor(Ctx *cx, const Node *n, const int64_t *syms, Tensor *t)
     tensor_init(cx, t, n->dt, n->rank, dims);
 }
 
-static void *device_block(Ctx *cx, const Segment *s, int64_t bytes)
+void *device_block(Ctx *cx, const Segment *s, int64_t bytes)
 {
     void *p = NULL;
     RtError e = { .launch = -1 };
@@ -65,6 +66,12 @@ static void launch_fill(Arena *a, const Part *p, const int64_t *syms, Launch *l)
     l->kernel = p->built;
     l->arg = arg;
     l->buf = NEWS(a, void *, p->src.nbuf + 1);
+    l->nbuf = p->src.nbuf;
+    l->narg = p->src.narg;
+    l->each = p->src.each;
+    l->threads = p->src.threads;
+    l->local = p->src.local ? (size_t)dim_eval(p->src.local, syms, NULL) : 0;
+    l->checks = p->src.checks;
     l->total = dim_eval(k->total, syms, NULL);
     l->scratch = p->src.scratch ? (size_t)dim_eval(p->src.scratch, syms, NULL) : 0;
     int64_t work = dim_eval(k->work, syms, NULL), each = l->total > 0 ? work / l->total + 1 : 1;
@@ -77,10 +84,11 @@ static const Node *buf_node(const Part *p, int slot) { return slot_buf(p, slot)-
 
 static void host_call_run(void *arg, RtError *e);
 
-/* A constant's bytes, or sizes as a vector. */
+/* Where kernels find a constant's bytes, or sizes as a vector. */
 static void *fixed_data(Arena *a, const Segment *s, const Node *n, const int64_t *syms)
 {
     if (s->fixed[n->id]) return s->fixed[n->id];
+    if (s->uploaded[n->id]) return s->uploaded[n->id];
     if (n->op == OP_const) return (void *)n->tensor->data;
     if (n->op != OP_dims) return NULL;
     int64_t count = n->rank ? dim_eval(n->dims[0], syms, NULL) : 1, *v = NEWS(a, int64_t, count + 1);
@@ -125,6 +133,7 @@ void segment_run_once(Ctx *cx, Segment *s)
 {
     int n = 0;
     int64_t bytes = 0;
+    stage_constants(cx, s);
     for (int i = 0; i < s->npart; i++) n += s->part[i].once;
     if (!n) return;
     int64_t *at = NEWS(s->arena, int64_t, s->g->node.n + 1);
@@ -167,11 +176,13 @@ static void place_buffers(Ctx *cx, Segment *s, Instance *x, void **where)
     for (int id = 0; id < g->node.n; id++) {
         number[id] = -1;
         const Node *v = g->node.at[id];
-        if (s->first[id] < 0 || s->fixed[id] || segment_is_output(s, v)) continue;
+        bool lies = s->first[id] >= 0 && !segment_is_output(s, v);
+        if (is_staged(s)) lies = s->first[id] >= 0 || (s->last[id] >= 0 && (v->op == OP_input || v->op == OP_dims));
+        if (!lies || s->fixed[id]) continue;
         int64_t bytes = node_bytes(v, x->syms);
         if (bytes < 0) fail(cx, E_NOMEM, "an intermediate result is larger than the address space");
         number[id] = n;
-        b[n++] = (MemBuf){ .first = s->first[id], .last = s->last[id], .may_share = -1, .bytes = bytes };
+        b[n++] = (MemBuf){ .first = v->op == OP_dims ? -1 : s->first[id], .last = v->op == OP_dims ? s->npart : s->last[id], .may_share = -1, .bytes = bytes };
     }
     for (int pass = 0; pass < 2; pass++)             /* takers of takers share the first one's memory */
         for (int id = 0; id < g->node.n; id++) {
@@ -190,7 +201,10 @@ static void place_buffers(Ctx *cx, Segment *s, Instance *x, void **where)
     for (int id = 0; id < g->node.n; id++) if (number[id] >= 0) where[id] = x->arena + b[number[id]].offset;
 }
 
-static bool patched(const Segment *s, const Node *n) { return n->op == OP_input || (segment_is_output(s, n) && !s->fixed[n->id] && s->first[n->id] >= 0); }
+static bool patched(const Segment *s, const Node *n)
+{
+    return !is_staged(s) && (n->op == OP_input || (segment_is_output(s, n) && !s->fixed[n->id] && s->first[n->id] >= 0));
+}
 
 typedef struct InstanceMaking { Arena *a; Segment *s; const int64_t *syms; Instance *x; } InstanceMaking;
 
@@ -205,8 +219,9 @@ static void instance_make(Ctx *cx, void *arg)
     mk->x = x;
     x->syms = NEWS(a, int64_t, s->g->sym.n + 1);
     for (int i = 0; i < s->g->sym.n; i++) x->syms[i] = syms[i];
-    void **where = NEWS(a, void *, s->g->node.n + 1);
+    void **where = x->where = NEWS(a, void *, s->g->node.n + 1);
     place_buffers(cx, s, x, where);
+    stage_sizes(cx, s, x);
     int n = s->npart;
     x->launch = NEWS(a, Launch, n + 1);
     x->part = NEWS(a, int, n + 1);
@@ -233,9 +248,11 @@ static void instance_make(Ctx *cx, void *arg)
             h->in = NEWS(a, Tensor, call->nin + 1);
             h->out = NEWS(a, Tensor, call->call->nout + 1);
             l->buf = NEWS(a, void *, call->nin + call->call->nout + 1);
+            h->far = NEWS(a, bool, call->nin + call->call->nout + 1);
             for (int k = 0; k < call->nin; k++) {
                 const Node *v = call->in[k];
                 node_tensor(cx, v, syms, &h->in[k]);
+                h->far[k] = is_staged(s) && (where[v->id] || s->fixed[v->id] || s->uploaded[v->id]);
                 if (patched(s, v)) { struct Patch q = { at, k, v->id }; vec_push(a, &patch, q); }
                 else l->buf[k] = where[v->id] ? where[v->id] : fixed_data(a, s, v, syms);
             }
@@ -248,6 +265,7 @@ static void instance_make(Ctx *cx, void *arg)
                 const Node *v = p->sub->node[j];
                 if (patched(s, v)) { struct Patch q = { at, call->nin + v->index, v->id }; vec_push(a, &patch, q); }
                 else l->buf[call->nin + v->index] = where[v->id];
+                h->far[call->nin + v->index] = is_staged(s);
             }
             l->host = host_call_run;
             l->host_arg = h;
@@ -275,15 +293,22 @@ static void host_call_guarded(Ctx *cx, void *arg)
     HostJob *j = arg;
     HostCall *h = j->h;
     void *const *buf = h->buf;
-    for (int k = 0; k < h->call->nin; k++) h->in[k].data = buf[k];
+    for (int k = 0; k < h->call->nin; k++) {
+        h->in[k].data = buf[k];
+        if (!h->far[k]) continue;
+        h->in[k].data = arena_alloc(j->a, tensor_bytes(&h->in[k]) + 1);
+        stage_read(cx, h->s, h->in[k].data, buf[k], tensor_bytes(&h->in[k]));
+    }
     void *want[64] = { 0 };
     for (int k = 0; k < h->call->call->nout && k < 64; k++) {
-        want[k] = buf[h->call->nin + k];
+        want[k] = h->far[h->call->nin + k] ? NULL : buf[h->call->nin + k];
         h->out[k].data = want[k] ? want[k] : arena_alloc(j->a, tensor_bytes(&h->out[k]) + 1);
     }
     h->call->call->def->eval(cx, j->a, h->call->call, h->in, h->out);
     for (int k = 0; k < h->call->call->nout && k < 64; k++)
         if (want[k] && h->out[k].data != want[k]) memcpy(want[k], h->out[k].data, tensor_bytes(&h->out[k]));
+    for (int k = 0; k < h->call->call->nout; k++)
+        if (h->far[h->call->nin + k] && buf[h->call->nin + k]) stage_write(cx, h->s, buf[h->call->nin + k], h->out[k].data, tensor_bytes(&h->out[k]));
 }
 
 static void host_call_run(void *arg, RtError *e)
@@ -377,6 +402,11 @@ static void compare_kernel(Ctx *cx, RunJob *j, int launch, const Tensor *want, N
             if (node[i] != b->node) continue;
             const uint8_t *got = j->x->launch[launch].buf[k], *ref = want[i].data;
             int64_t count = tensor_count(&want[i]);
+            if (is_staged(s)) {
+                uint8_t *copy = arena_alloc(j->a, tensor_bytes(&want[i]) + 1);
+                stage_read(cx, s, copy, got, tensor_bytes(&want[i]));
+                got = copy;
+            }
             size_t size = dtype_size(b->dt);
             double tol = b->dt == DT_f64 ? 1e-9 : b->dt == DT_f16 ? 4e-3 : b->dt == DT_bf16 ? 3e-2 : 1e-4;
             for (int64_t e = 0; e < count; e++) {
@@ -408,6 +438,16 @@ static void run_checked(Ctx *cx, RunJob *j, int threads)
     }
 }
 
+static void poison_arena(Ctx *cx, const Segment *s, const Instance *x)
+{
+    uint8_t ones[4096];
+    if (!is_staged(s)) { memset(x->arena, 0xFF, (size_t)x->arena_bytes); return; }
+    memset(ones, 0xFF, sizeof ones);
+    for (int64_t at = 0; at < x->arena_bytes; at += (int64_t)sizeof ones)
+        stage_write(cx, s, x->arena + at, ones, x->arena_bytes - at < (int64_t)sizeof ones ? (size_t)(x->arena_bytes - at) : sizeof ones);
+    stage_sizes(cx, s, x);
+}
+
 static void run_guarded(Ctx *cx, void *arg)
 {
     RunJob *j = arg;
@@ -416,7 +456,11 @@ static void run_guarded(Ctx *cx, void *arg)
     prepare_outputs(cx, j, x->syms);
     for (int i = 0; i < x->npatch; i++) x->launch[x->patch[i].launch].buf[x->patch[i].slot] = address_of(j, s->g->node.at[x->patch[i].node]);
     for (int i = 0; i < x->nlaunch; i++) x->host[i].cancel = cx->cancel;
-    if (cx->opt.poison && x->arena) memset(x->arena, 0xFF, (size_t)x->arena_bytes);
+    if (cx->opt.poison && x->arena) poison_arena(cx, s, x);
+    for (int i = 0; is_staged(s) && i < s->g->input.n; i++) {
+        const Node *n = s->g->input.at[i].node;
+        if (x->where[n->id]) stage_write(cx, s, x->where[n->id], j->in[n->index].data, tensor_bytes(&j->in[n->index]));
+    }
     int threads = s->opt.threads ? s->opt.threads : cx->opt.threads ? cx->opt.threads : cpu_count();
     if (s->opt.check) run_checked(cx, j, threads);
     else {
@@ -427,6 +471,8 @@ static void run_guarded(Ctx *cx, void *arg)
     }
     for (int i = 0; i < s->g->output.n; i++) {       /* outputs that no kernel wrote there */
         const Node *n = s->g->output.at[i].node;
+        const void *far = !is_staged(s) || n->op == OP_input ? NULL : s->fixed[n->id] ? s->fixed[n->id] : s->uploaded[n->id] ? s->uploaded[n->id] : x->where[n->id];
+        if (far) { stage_read(cx, s, j->out[i].data, far, tensor_bytes(&j->out[i])); continue; }
         const void *from = n->op == OP_input ? j->in[n->index].data : s->fixed[n->id] || s->first[n->id] < 0 ? fixed_data(j->a, s, n, x->syms) : address_of(j, n);
         if (from && from != j->out[i].data) memmove(j->out[i].data, from, tensor_bytes(&j->out[i]));
     }

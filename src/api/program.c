@@ -54,24 +54,19 @@ static Program *program_make(Ctx *cx, const OnnxModel *m, const OnnxGraph *g, in
     return p;
 }
 
-static void open_target(Ctx *cx, void *arg)
+static void program_target(Ctx *cx, void *arg)
 {
     Program *p = arg;
-    RtError e = { .launch = -1 };
     Options opt = cx->opt;
     if (p->opt.threads) opt.threads = p->opt.threads;
-    p->target.api = &dev_cpu;
-    if (dev_cpu.open(&p->target.device, &opt, &e) != E_OK) fail(cx, e.code, "%s", e.text);
-    p->target.isa = dev_cpu.isa(p->target.device);
-    p->target.lanes = gen_c_lanes(p->target.isa);
-    p->target.prelude = gen_c_prelude(p->arena, p->target.isa);
+    target_open(cx, p->arena, &opt, &p->target);
     p->shared = &p->target;
 }
 
 Program *program_new(Ctx *cx, const OnnxModel *m, const ProgramOptions *o)
 {
     Program *p = program_make(cx, m, m->graph, 0, NULL, o);
-    if (guard_call(cx, open_target, p) != E_OK) { program_free(p); fail_again(cx); }
+    if (guard_call(cx, program_target, p) != E_OK) { program_free(p); fail_again(cx); }
     return p;
 }
 
@@ -89,7 +84,7 @@ void program_free(Program *p)
     if (!p) return;
     steps_free(p->root);
     for (int i = 0; i < p->traces.n; i++) arena_free(p->traces.at[i]);
-    if (p->target.device) p->target.api->close(p->target.device);
+    target_close(&p->target);
     pthread_mutex_destroy(&p->lock);
     arena_free(p->arena);
 }

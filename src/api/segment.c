@@ -57,7 +57,7 @@ static void part_add(Ctx *cx, Segment *s, const Subgraph *sub, LoopKernel *k, bo
     Part *p = &s->part[s->npart];
     *p = (Part){ .sub = sub, .once = once, .loops = k };
     if (k) {
-        gen_c(cx, s->arena, k, &p->src);
+        s->target->dialect->print(cx, s->arena, k, &p->src);
         log_line(cx, 4, "%s", p->src.text);
     }
     for (int j = 0; j < s->npart && !p->join_mate; j++)
@@ -127,7 +127,7 @@ static void build_kernels(Ctx *cx, Segment *s)
     KernelText *text = NEWS(s->arena, KernelText, n + 1);
     const Kernel **out = NEWS(s->arena, const Kernel *, n + 1);
     for (int i = 0; i < n; i++)
-        if (s->part[i].loops) text[m++] = (KernelText){ s->part[i].src.name, s->part[i].src.code, 0, s->part[i].loops->cost };
+        if (s->part[i].loops) text[m++] = (KernelText){ .name = s->part[i].src.name, .text = s->part[i].src.code, .cost = s->part[i].loops->cost };
     if (!m) return;
     RtError e = { .launch = -1 };
     if (s->target->api->build(s->target->device, s->target->prelude, m, text, out, &s->times.build, cx->cancel, &e) != E_OK) segment_raise(cx, NULL, &e);
@@ -195,6 +195,7 @@ void segment_free(Segment *s)
     if (!s) return;
     while (s->idle) { Instance *x = s->idle; s->idle = x->next; instance_free(s, x); }
     for (Packed *p = s->packed; p; p = p->next) block_free(p->data);
+    if (s->upload_block) s->target->api->release(s->target->device, s->upload_block);
     if (s->once_block) s->target->api->release(s->target->device, s->once_block);
     pthread_mutex_destroy(&s->lock);
     arena_free(s->arena);

@@ -25,6 +25,7 @@ typedef struct Instance {
     int *part;                          /* of each launch: index of its Part */
     struct Patch { int launch, slot, node; } *patch; int npatch;     /* addresses that each run fills in: inputs and outputs */
     struct HostCall *host;              /* by launch */
+    void **where;                       /* by node id: its address on the device; NULL: it has none of its own */
     int64_t temp_bytes;
     Arena *memory;                      /* of all the above */
 } Instance;
@@ -37,7 +38,8 @@ struct Segment {
     Plan *plan;
     Part *part; int npart;              /* kernels of the plan, and before contractions those that pack their operands */
     int *first, *last, *share;          /* by node id: kernels that write and last read it; the node whose memory it takes over, or -1 */
-    void **fixed;                       /* by node id: constants, results computed once; else NULL */
+    void **fixed;                       /* by node id: results computed once, on the device; else NULL */
+    void **uploaded, *upload_block;     /* by node id: constants copied to a device with memory of its own */
     void *once_block; int64_t once_bytes;
     Packed *packed;                     /* constants in the forms that contractions want */
     VEC(Dim *) limit;                   /* where one of these sizes is 0 the interpreter runs it: see LoopKernel */
@@ -61,4 +63,12 @@ void segment_run_once(Ctx *cx, Segment *s);                  /* kernels that dep
 void segment_pack(Ctx *cx, Segment *s);                      /* constants that kernels want in another order of axes */
 void instance_free(const Segment *s, Instance *x);
 int64_t node_bytes(const Node *n, const int64_t *syms);
+void *device_block(Ctx *cx, const Segment *s, int64_t bytes);
+
+/* stage.c: what lies in the memory of a device that has its own; nothing to do on others */
+static inline bool is_staged(const Segment *s) { return !s->target->api->host_memory; }
+void stage_constants(Ctx *cx, Segment *s);                   /* those that kernels read; once for a segment */
+void stage_sizes(Ctx *cx, const Segment *s, const Instance *x);     /* sizes that kernels read as data */
+void stage_write(Ctx *cx, const Segment *s, void *to, const void *from, size_t n);
+void stage_read(Ctx *cx, const Segment *s, void *to, const void *from, size_t n);
 #endif

@@ -297,6 +297,7 @@ static void compile_guarded(Ctx *cx, void *arg)
     p->cancel = c->cancel;
     if (o->cache) cx->opt.cache = o->cache;
     if (o->compiler) cx->opt.cc = o->compiler;
+    if (o->device) cx->opt.target = o->device;
     if (o->threads) cx->opt.threads = o->threads;
     /* strings of the environment are copied too: the program outlives changes there */
 #define OPT_STRING_int(name)

@@ -11,7 +11,19 @@ typedef struct KernelSource {
     int narg; Dim **arg;                /* numbers that the kernel gets, over the graph's symbols */
     int nbuf; int *buf;                 /* parameter k is LoopKernel.buf[buf[k]] */
     Dim *scratch;                       /* bytes, or NULL */
+    int threads; int64_t each;          /* of groups: see Launch */
+    Dim *local;                         /* bytes of local memory, or NULL */
+    bool checks;                        /* may report a data error */
 } KernelSource;
+
+/* A language that kernels are printed in; api/targets.def joins it with a device. */
+typedef struct Dialect {
+    const char *name;
+    int (*lanes)(const char *isa);      /* what kernel_lower is told */
+    const char *(*prelude)(Arena *a, const char *isa);
+    void (*print)(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out);
+} Dialect;
+extern const Dialect dialect_c;
 
 /* Prints a kernel as C. The text depends on structure only: sizes of 8 and more are arguments, so equal kernels of different sizes are one. */
 void gen_c(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out);

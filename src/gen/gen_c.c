@@ -114,3 +114,5 @@ void gen_c(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out)
     Dim *bytes = kernel_scratch(k, k->buf.n);
     out->scratch = dim_is(bytes, 0) ? NULL : bytes;
 }
+
+const Dialect dialect_c = { .name = "c", .lanes = gen_c_lanes, .prelude = gen_c_prelude, .print = gen_c };

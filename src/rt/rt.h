@@ -21,16 +21,30 @@ Status rt_fail(RtError *e, Status code, const char *fmt, ...) PRINTF_LIKE(3, 4);
  *   err      4 words; on a data error (index outside its axis) the kernel stores {1, site, value, limit} and goes on safely */
 typedef void (*KernelFn)(void *const *buf, const int64_t *arg, void *scratch, int64_t lo, int64_t hi, int64_t *err);
 
-typedef struct KernelText { const char *name, *text; uint64_t key; double cost; } KernelText;  /* one function; key: hash of text (0: computed); cost: relative compile effort */
+/* ---- a kernel's calling convention (GPUs) ----------------------------------------------------------------
+ * Groups of Launch.threads threads take `each` points of [0, total) at a time, and go on by the number of groups: any number of groups is right.
+ * Parameters, 8 bytes each, in this order:
+ *   the buffers (OpenCL: memory object, then byte offset), the numbers, total,
+ *   scratch: Launch.scratch bytes for each group, one after the other; NULL when there are none,
+ *   err: 4 words as above (OpenCL: object, then byte offset), all 0 before the list runs,
+ *   OpenCL only, when Launch.local > 0: so many bytes of local memory (CUDA: dynamic shared memory). */
+
+/* One function. key: hash of text (0: computed); cost: relative compile effort; note: NULL, or gets a line for the report (registers, shared memory ...), owned
+ * by the device. */
+typedef struct KernelText { const char *name, *text; uint64_t key; double cost; const char **note; } KernelText;
 typedef struct Kernel Kernel;           /* a built kernel; owned by its device's cache until device close */
 
 typedef struct Launch {
     const Kernel *kernel;
     void (*host)(void *arg, RtError *e); void *host_arg;   /* instead of a kernel: a function on the caller's thread */
     void **buf; const int64_t *arg;
+    int nbuf, narg;
     int64_t total;                      /* parallel index range; 0: nothing to do */
-    int64_t grain;                      /* least part worth a hand-over to another thread; >= total: run on the caller's thread */
-    size_t scratch;
+    int64_t grain;                      /* CPU: least part worth a hand-over to another thread; >= total: run on the caller's thread */
+    size_t scratch;                     /* bytes for each thread; GPU: for each group */
+    int64_t each; int threads;          /* GPU: points that a group takes at a time; threads of a group */
+    size_t local;                       /* GPU: bytes of local memory whose size is known at launch only */
+    bool checks;                        /* may report a data error */
     int id;                             /* reported back in errors */
 } Launch;
 
@@ -40,6 +54,7 @@ typedef struct BuildStats { int asked, unique, from_memory, from_disk, compiled,
 typedef struct Device Device;
 typedef struct DeviceApi {
     const char *name;
+    bool host_memory;                   /* alloc gives addresses of the host: nothing is staged */
     Status (*open)(Device **out, const Options *opt, RtError *e);
     void (*close)(Device *d);
     const char *(*describe)(Device *d);                     /* "AMD EPYC, 2 threads, avx512, cc 12.2.0" */
@@ -47,6 +62,7 @@ typedef struct DeviceApi {
     const char *(*command)(Device *d);                      /* the compiler line */
     Status (*alloc)(Device *d, size_t n, void **out, RtError *e);        /* at least 64-byte aligned; refuses more than the memory there is, with the figure */
     void (*release)(Device *d, void *p);
+    /* Addresses of the device may be added to. write and read are done when they return, and come after all that ran before. */
     Status (*write)(Device *d, void *dst, const void *src, size_t n, RtError *e);
     Status (*read)(Device *d, void *dst, const void *src, size_t n, RtError *e);
     /* Builds (or finds in memory or on disk) kernels; `prelude` precedes each translation unit. out: one for each text. Thread-safe. */
@@ -56,7 +72,7 @@ typedef struct DeviceApi {
      * on its own thread. */
     Status (*run)(Device *d, int n, const Launch *list, int threads, volatile int *cancel, double *seconds, RtError *e);
 } DeviceApi;
-extern const DeviceApi dev_cpu;
+extern const DeviceApi dev_cpu, dev_null;       /* null: memory apart, builds and runs nothing */
 
 /* ---- pool.c: threads for the CPU device -----------------------------------------------------------------
  * Workers spin briefly while a list runs, then sleep; none spins when idle. Chunks are taken from an atomic

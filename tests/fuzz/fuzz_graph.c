@@ -213,7 +213,7 @@ static void warm_collect(Ctx *cx, void *arg)
             LoopKernel *k = kernel_lower(cx, w->c->arena, w->c->g, &p->kernel[i], w->b->target.lanes);
             KernelSource src;
             gen_c(cx, w->c->arena, k, &src);
-            KernelText t = { src.name, src.code, 0, k->cost };
+            KernelText t = { .name = src.name, .text = src.code, .cost = k->cost };
             vec_push(w->b->arena, &w->text, t);
         }
     }

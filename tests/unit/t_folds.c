@@ -142,7 +142,7 @@ static void folds_body(Ctx *cx, void *arg)
     graph_check(cx, t.g);
     for (size_t i = 0; i < COUNT_OF(isa_names); i++) {
         Target target;
-        if (!target_open(cx, t.arena, isa_names[i], &target)) continue;
+        if (!isa_open(cx, t.arena, isa_names[i], &target)) continue;
         double t0 = time_now();
         Segment *s = segment_new(cx, &target, t.g, &(ProgramOptions){ .fuse = false, .threads = 1 });
         assert_false(s->interpreted);
@@ -176,7 +176,7 @@ static void long_sums(Ctx *cx, void *arg)
         graph_output(g, "all", g_fold(g, FOLD_sum, in, axis_bit(0) | axis_bit(1), false));
         for (size_t i = 0; i < COUNT_OF(isa_names); i++) {
             Target target;
-            if (!target_open(cx, a, isa_names[i], &target)) continue;
+            if (!isa_open(cx, a, isa_names[i], &target)) continue;
             Segment *s = segment_new(cx, &target, g, &(ProgramOptions){ .fuse = false, .threads = 2 });
             int64_t syms[8] = { 0 };
             memset(out, 0, sizeof out);

@@ -242,7 +242,7 @@ static void run_flat(Table *t, const Target *target, Tensor *out)
     const Kernel **built = NEWS(t->arena, const Kernel *, n);
     Launch *launch = NEWS(t->arena, Launch, n);
     spaces_lower(t, target, n, k, src);
-    for (int i = 0; i < n; i++) text[i] = (KernelText){ src[i].name, src[i].text, hash_bytes(src[i].name, strlen(src[i].name), 0), k[i]->cost };
+    for (int i = 0; i < n; i++) text[i] = (KernelText){ .name = src[i].name, .text = src[i].text, .key = hash_bytes(src[i].name, strlen(src[i].name), 0), .cost = k[i]->cost };
     BuildStats stats = { 0 };
     if (dev_cpu.build(target->device, target->prelude, n, text, built, &stats, NULL, &e) != E_OK) fail(cx, e.code, "%s", e.text);
     for (int i = 0; i < n; i++) {
@@ -285,7 +285,7 @@ static void run_table(Table *t)
     eval_nodes(cx, t->arena, t->g, t->in.at, t->syms, n, nodes, t->want);
     for (size_t i = 0; i < COUNT_OF(isa_names); i++) {
         Target target;
-        if (!target_open(cx, t->arena, isa_names[i], &target)) continue;
+        if (!isa_open(cx, t->arena, isa_names[i], &target)) continue;
         Tensor *out = NEWS(t->arena, Tensor, n);
         double t0 = time_now();
         run_flat(t, &target, out);

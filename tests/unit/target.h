@@ -7,7 +7,7 @@
 static const char *const isa_names[] = { "avx512", "avx2", "sse2", "neon", "plain" };
 
 /* False when the machine cannot run it, or SN_ISA asks for another one. Nothing is kept on disk. */
-static inline bool target_open(Ctx *cx, Arena *a, const char *isa, Target *t)
+static inline bool isa_open(Ctx *cx, Arena *a, const char *isa, Target *t)
 {
     RtError e = { .launch = -1 };
     Options opt = cx->opt;
@@ -15,7 +15,7 @@ static inline bool target_open(Ctx *cx, Arena *a, const char *isa, Target *t)
         return false;
     opt.isa = isa;
     opt.cache = "";
-    *t = (Target){ .api = &dev_cpu };
+    *t = (Target){ .name = "cpu", .dialect = &dialect_c, .api = &dev_cpu };
     if (dev_cpu.open(&t->device, &opt, &e) != E_OK)
         return false;
     t->isa = dev_cpu.isa(t->device);
