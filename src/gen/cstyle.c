@@ -233,8 +233,30 @@ static void print_vector_loop(Printer *p, const KLoop *o)
     print_line(p, "}");
 }
 
+/* Iterations dealt out to the threads of a team; bounds are the same for all of them. */
+static void print_team_loop(Printer *p, const KLoop *o)
+{
+    const char *v = print_var(p, o->var), *n = print_dim(p, o->extent), *from = "0";
+    bool was = p->in_team;
+    if (o->chunk) {
+        print_line(p, "{");
+        chunk_open(p, o, v, "0", n);
+        from = arena_fmt(p->arena, "%sc", v);
+        n = arena_fmt(p->arena, "%se", v);
+    }
+    print_line(p, "for (i64 %s = %s + thread; %s < %s; %s += %d) {", v, from, v, n, v, o->team);
+    p->in_team = true;
+    print_block(p, o->body);
+    p->in_team = was;
+    print_line(p, "}");
+    if (!o->chunk) return;
+    chunk_close(p, o);
+    print_line(p, "}");
+}
+
 static void print_loop(Printer *p, const KLoop *o)
 {
+    if (o->team > 1) { print_team_loop(p, o); return; }
     if (o->vector) { print_vector_loop(p, o); return; }
     const char *v = print_var(p, o->var), *n = print_dim(p, o->extent);
     if (o->chunk) {

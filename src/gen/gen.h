@@ -23,7 +23,7 @@ typedef struct Dialect {
     const char *(*prelude)(Arena *a, const char *isa);
     void (*print)(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out);
 } Dialect;
-extern const Dialect dialect_c;
+extern const Dialect dialect_c, dialect_opencl, dialect_cuda;
 
 /* Prints a kernel as C. The text depends on structure only: sizes of 8 and more are arguments, so equal kernels of different sizes are one. */
 void gen_c(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out);
@@ -32,6 +32,18 @@ const char *gen_c_prelude(Arena *a, const char *isa);
 int gen_c_lanes(const char *isa);
 
 /* ---- cstyle.c ----------------------------------------------------------------------------------------------------------------------------- */
+/* What a dialect for groups of threads spells in its own way. */
+typedef struct SimtWords {
+    const char *function, *global, *local;      /* before a kernel; of pointers to device memory; of arrays that a group shares */
+    const char *group, *groups, *thread;        /* numbers of the group and of the thread in it; how many groups */
+    bool objects;                               /* buffers are memory objects with an offset */
+} SimtWords;
+/* gen_simt.c: a kernel for groups of threads, in such a dialect; and its prelude behind `own`: what the C dialects share. */
+void gen_simt(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *w, KernelSource *out);
+const char *gen_simt_prelude(Arena *a, const char *own);
+void gen_head(Text *t, const LoopKernel *k);    /* the comment before a kernel */
+const char *gen_storage(DType t);               /* "u16": a buffer's element type in kernels */
+
 typedef struct Printer {
     Ctx *cx; Arena *arena; const LoopKernel *k; Graph *g;
     Text *t; int indent;
@@ -41,6 +53,7 @@ typedef struct Printer {
     bool in_m, in_v;                    /* inside the loops over the tile's rows, vectors */
     bool rolled;                        /* that loop over the rows is not unrolled: accumulators are read from copies */
     int lane_of;                        /* > 0: inside a loop over single lanes */
+    bool simt, in_team, checks;         /* for groups of threads; inside a loop dealt out; printed: may report an error */
     const KVal **vals;                  /* by id */
     uint8_t *array;                     /* by value id: it is an array over the tile */
 } Printer;

@@ -30,7 +30,7 @@ const char *gen_c_prelude(Arena *a, const char *isa)
 {
     int n = gen_c_lanes(isa);
     Text t = { .arena = a };
-    text_add(&t, "#define LANES %d\n#define IS_VECTOR 0\n#define IS_VECTORv 1\n", n);
+    text_add(&t, "#define LANES %d\n#define IS_SIMT 0\n#define IS_VECTOR 0\n#define IS_VECTORv 1\n", n);
     text_put(&t, prelude_types, strlen(prelude_types));
     text_put(&t, prelude_helpers, strlen(prelude_helpers));
     text_put(&t, prelude_scalar, strlen(prelude_scalar));
@@ -46,7 +46,17 @@ const char *gen_c_prelude(Arena *a, const char *isa)
     return t.at;
 }
 
-static void head_comment(Text *t, const LoopKernel *k)
+const char *gen_storage(DType t)
+{
+    switch (t) {
+    case DT_bool: case DT_u4: case DT_u2: return "u8";
+    case DT_f16: case DT_bf16: return "u16";
+    case DT_i4: case DT_i2: return "i8";
+    default: return dtype_is_float(t) && dtype_size(t) == 1 ? "u8" : dtype_info[t].name;
+    }
+}
+
+void gen_head(Text *t, const LoopKernel *k)
 {
     static const char *const kind[SUB_COUNT] = { "elementwise", "rows", "contraction", "running fold", "scatter", "call" };
     const Graph *g = k->g;
@@ -89,7 +99,7 @@ void gen_c(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out)
     text_add(&t, "(void *const *buf, const i64 *arg, void *scratch, i64 lo, i64 hi, i64 *err)\n{\n");
     for (int i = 0; i < k->buf.n; i++) {
         const KBuf *b = &k->buf.at[i];
-        const char *ty = b->dt == DT_bool ? "u8" : b->dt == DT_f16 || b->dt == DT_bf16 ? "u16" : b->dt == DT_i4 || b->dt == DT_i2 ? "i8" : b->dt == DT_u4 || b->dt == DT_u2 || (dtype_is_float(b->dt) && dtype_size(b->dt) == 1) ? "u8" : dtype_info[b->dt].name;
+        const char *ty = gen_storage(b->dt);
         if (b->scratch) {
             vec_push(a, &p.arg, kernel_scratch(k, i));
             text_add(&t, "    %s *const b%d = (%s *)((u8 *)scratch + arg[%d]);\n", ty, i, ty, p.arg.n - 1);
@@ -103,7 +113,7 @@ void gen_c(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out)
     char name[40];
     snprintf(name, sizeof name, "k_%016llx", (unsigned long long)hash_bytes(t.at, t.n, 1));
     Text all = { .arena = a };
-    head_comment(&all, k);
+    gen_head(&all, k);
     size_t comment = all.n;
     text_add(&all, "void %s", name);
     text_put(&all, t.at, t.n);

@@ -167,8 +167,8 @@ static const char *literal(Printer *p, DType t, Scalar s)
     switch (dtype_info[t].compute) {
     case DT_f32: text_float(&x, s.f, true); break;
     case DT_f64: text_float(&x, s.f, false); break;
-    case DT_i64: if (s.i == INT64_MIN) text_add(&x, "(-0x7fffffffffffffffll - 1)"); else text_add(&x, "%lldll", (long long)s.i); break;
-    case DT_u64: text_add(&x, "%lluull", (unsigned long long)s.u); break;
+    case DT_i64: if (s.i == INT64_MIN) text_add(&x, "(-0x7fffffffffffffff%s - 1)", p->simt ? "l" : "ll"); else text_add(&x, p->simt ? "%lldl" : "%lldll", (long long)s.i); break;
+    case DT_u64: text_add(&x, p->simt ? "%lluul" : "%lluull", (unsigned long long)s.u); break;
     case DT_u32: text_add(&x, "%uu", (unsigned)s.u); break;
     default:
         if (is_code(t)) { uint8_t code; scalar_store(t, &code, s); s.i = code; }
@@ -474,6 +474,7 @@ void print_val(Printer *p, const KVal *v)
         return;
     }
     case KV_check: {
+        p->checks = true;
         int site = v->node->origin;
         const char *c, *to;
         if (!lanes(p, v->vary)) {
@@ -510,6 +511,7 @@ void print_store(Printer *p, const KStmt *s)
     const KBuf *b = &p->k->buf.at[s->buf];
     DType t = b->scratch ? b->dt : s->val->dt;
     const char *st = stype(t), *guard = "";
+    if (p->simt && p->k->team > 1 && !p->in_team) guard = "if (thread == 0) ";
     if (p->in_m && (s->vary & VARY_row)) guard = arena_fmt(p->arena, "if (%sr < %s) ", print_var(p, p->k->row_var), print_dim(p, p->k->row_extent));
     if (!lanes(p, s->vary)) {
         const char *c = condition(p, &s->at, s->nopnd, s->opnd, true), *to = pointer(p, s->buf, print_dim(p, s->at.off));
@@ -643,10 +645,27 @@ static void finish_arg(Printer *p, const KFold *f, const char *to)
     print_line(p, "}");
 }
 
+/* Each thread of a team has a part of the fold: all get the whole. */
+static void finish_team(Printer *p, const KVal *v)
+{
+    const KFold *f = v->fold;
+    const char *a = acc_name(p, f, "a"), *t = ctype(f->dt);
+    if (is_arg(f)) {
+        const char *x = acc_name(p, f, "x");
+        print_line(p, "TEAM_ARG(%s, %s, %s, %s, %d, %d)", t, a, x, f->kind == FOLD_argmax ? "above_first" : "below_first", f->last, p->k->team);
+        assign(p, v, x);
+        return;
+    }
+    bool any_of = f->kind == FOLD_max || f->kind == FOLD_sum;
+    const char *name = f->dt == DT_bool ? (any_of ? "or" : "and") : fold_name[f->kind];
+    assign(p, v, narrowed(p, f->node->dt, arena_fmt(p->arena, "team_%s_%s(shared, thread, %d, %s)", name, t, p->k->team, a), v->vary));
+}
+
 void print_finish(Printer *p, const KVal *v)
 {
     const KFold *f = v->fold;
     DType t = f->node->dt;
+    if (f->team) { finish_team(p, v); return; }
     if (!f->own) {
         assign(p, v, is_arg(f) ? acc_name(p, f, "x") : narrowed(p, t, acc_name(p, f, p->rolled ? "r" : "a"), v->vary));
         return;

@@ -41,6 +41,7 @@ struct KFold {                          /* an accumulator, declared before its o
     KVal *result;
     KLoop *loop, *own;                  /* outermost of its loops; the one of them that runs in lanes, or NULL */
     int id;
+    bool team;                          /* one of its loops is dealt out: each thread has a part of the sum */
     uint8_t vary;                       /* of the result: VARY_lane when each lane has its own accumulator */
     const Node *node;
 };
@@ -48,6 +49,7 @@ struct KLoop {
     Dim *var, *extent;
     bool vector, blocked;               /* LANES at once; blocked: runs over the block of the parallel variable vec_var only */
     int nv;
+    int team;                           /* > 1: its iterations are dealt out to so many threads */
     int64_t chunk;                      /* > 0: float sums are taken over so many iterations at a time and these sums added up (see fold_in_loop) */
     KBlock *body;
 };
@@ -73,6 +75,7 @@ typedef struct LoopKernel {
     int lanes;                          /* 1: scalar code */
     Dim *row_var, *row_extent; int mr;  /* row tile: row_var advances by mr > 1 */
     Dim *vec_var;                       /* parallel variable whose blocks the vector loop runs, or NULL */
+    int threads, team;                  /* GPU (0 elsewhere): threads of a group; team > 1: a group takes one point at a time, its loops over the row are dealt out */
     bool stream;                        /* stores pass the caches by */
     KBlock *top, *body;                 /* before the parallel loop; in it */
     int nval, nfold;
@@ -83,8 +86,14 @@ typedef struct LoopKernel {
 
 /* Lowers and schedules a subgraph for vectors of `lanes` floats. Raises UNSUPPORTED when a dtype has no spelling in kernels; the caller then runs
  * the subgraph by the interpreter. */
+enum { LANES_simt = 0 };                /* scalar code for groups of threads: a GPU */
 LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes);
 void kernel_schedule(LoopKernel *k);                          /* sched.c: merges axes, chooses tiles and blocks */
+void kernel_simt(LoopKernel *k);                              /* simt.c: the same for groups of threads */
+/* Their parts: */
+void kernel_merge(LoopKernel *k);                             /* adjacent axes become one */
+void kernel_chunks(LoopKernel *k);                            /* long float32 sums */
+void kernel_measure(LoopKernel *k);                           /* total, work, cost */
 Dim *kernel_scratch(const LoopKernel *k, int buf);                       /* byte offset in the thread's scratch; buf = buf.n: the whole size */
 /* May `out` share its memory with `in`? Proved when every read of in is at the very element that is written, and not after the write. */
 bool kernel_may_alias(const LoopKernel *k, int in, int out);

@@ -705,13 +705,19 @@ static void lower_scan(Lowering *l)
     if (o) loop_close(l, o);
 }
 
+static bool is_parallel(const LoopKernel *k, int axis)
+{
+    for (int i = 0; i < k->npar; i++) if (k->par[i].var->var == SPACE_VAR + axis) return true;
+    return false;
+}
+
 static void lower_scatter(Lowering *l)
 {
     const SubStore *s = &l->sub->store[0];
     const Node *n = s->node;
     KLoop *loop[MAX_RANK]; int nl = 0;
     for (int i = 0; i < l->sub->rank; i++)
-        if (!dim_is(l->sub->space[i], 1)) loop[nl++] = loop_new(l, dim_idx(l->g, SPACE_VAR + i, l->sub->space[i]), false);
+        if (!dim_is(l->sub->space[i], 1) && !is_parallel(l->k, i)) loop[nl++] = loop_new(l, dim_idx(l->g, SPACE_VAR + i, l->sub->space[i]), false);
     Dim **to = NEWS(l->arena, Dim *, MAX_RANK);
     if (n->kind != COMBINE_set) check_dtype(l, n->dt);
     KVal *v = demand(l, n->in[1], s->at);
@@ -728,6 +734,15 @@ static void lower_scatter(Lowering *l)
     loops_close(l, loop, nl);
 }
 
+/* The axes of a scatter's updates whose index is an index of the result: updates of two of them never meet. */
+static uint32_t scatter_apart(const Subgraph *sub)
+{
+    const Node *n = sub->store[0].node;
+    uint32_t axes = 0;
+    for (int k = 0; k < n->view.nidx; k++) if (n->view.idx[k]->kind == DIM_idx && n->view.idx[k]->var < sub->rank) axes |= axis_bit(n->view.idx[k]->var);
+    return axes;
+}
+
 /* How a kernel uses lanes: over an axis of the space (lane), or (lane < 0) over the last axis that folds reduce. */
 static LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes, int lane)
 {
@@ -739,12 +754,13 @@ static LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, 
     l->lent = NEWS(a, uint8_t, sub->nstore + 1);
     l->above = mapstr_new(a);
     bool serial = sub->kind == SUB_scatter;
+    uint32_t apart = serial && lanes == LANES_simt ? scatter_apart(sub) : ~sub->rows;
     if (lanes > 1 && lane < 0) { l->rows_vec = sub->kind == SUB_rows; l->vec_k = sub->kind == SUB_dot; }
     bool point_vec = lanes > 1 && lane >= 0 && !serial;
     if (!point_vec && !l->rows_vec && !l->vec_k) k->lanes = 1;
-    if (!serial)
+    if (!serial || lanes == LANES_simt)
         for (int i = 0; i < sub->rank; i++)
-            if (!(sub->rows >> i & 1) && !dim_is(sub->space[i], 1)) {
+            if ((apart >> i & 1) && !dim_is(sub->space[i], 1)) {
                 Dim *var = dim_idx(g, SPACE_VAR + i, sub->space[i]);
                 k->par[k->npar++] = (KAxis){ var, sub->space[i], 1 };
                 if (point_vec && i == lane) k->vec_var = var;
@@ -827,6 +843,11 @@ LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int l
 {
     LoopKernel *best = NULL;
     int last = -1;
+    if (lanes == LANES_simt) {
+        best = lower_once(cx, a, g, sub, LANES_simt, -1);
+        kernel_simt(best);
+        return best;
+    }
     for (int i = 0; i < sub->rank; i++) if (!dim_is(sub->space[i], 1)) last = i;
     bool rows_last = last >= 0 && (sub->rows >> last & 1);
     if (lanes == 1 || (sub->kind != SUB_dot && sub->kind != SUB_rows)) best = lower_once(cx, a, g, sub, lanes, rows_last ? -1 : last);

@@ -120,7 +120,7 @@ static bool merge_loops(LoopKernel *k, KBlock *b, int *count)
     return false;
 }
 
-static void merge_axes(LoopKernel *k)
+void kernel_merge(LoopKernel *k)
 {
     int count = 0;
     for (int i = 0; i + 1 < k->npar;) {
@@ -284,11 +284,13 @@ bool fold_in_loop(const KFold *f, const KLoop *o)
     return f->kind == FOLD_sum && !f->running && f->loop && dtype_is_float(f->dt) && dtype_info[f->dt].compute == DT_f32 && o->body->depth >= f->loop->body->depth;
 }
 
+static int64_t loop_unit(const LoopKernel *k, const KLoop *o) { return o->vector ? (int64_t)o->nv * k->lanes : o->team ? o->team : 1; }
+
 /* Additions to one accumulator in an iteration of o, of whose body b is a part. */
 static int64_t sum_steps(const LoopKernel *k, const KLoop *o, const KBlock *b);
 static int64_t loop_steps(const LoopKernel *k, const KLoop *o, int64_t each)
 {
-    int64_t unit = o->vector ? (int64_t)o->nv * k->lanes : 1;
+    int64_t unit = loop_unit(k, o);
     if (o->chunk || !each) return each ? 1 : 0;
     if (!dim_is_const(o->extent) || o->extent->c / unit >= SUM_STEPS / each) return SUM_STEPS + 1;
     return (o->extent->c / unit + 1) * each;
@@ -314,7 +316,7 @@ static void choose_chunks(LoopKernel *k, KBlock *b)
         int64_t each = sum_steps(k, o, o->body);
         if (o->blocked || loop_steps(k, o, each) <= SUM_STEPS) continue;
         int64_t steps = k->sub->kind == SUB_dot ? CHUNK_DOT : CHUNK_STEPS;
-        o->chunk = (each < steps ? steps / each : 1) * (o->vector ? (int64_t)o->nv * k->lanes : 1);
+        o->chunk = (each < steps ? steps / each : 1) * loop_unit(k, o);
     }
 }
 
@@ -344,10 +346,29 @@ static Dim *loops_work(const LoopKernel *k, const KBlock *b)
     return w ? dim_add(k->g, w, own) : own;
 }
 
+void kernel_chunks(LoopKernel *k) { choose_chunks(k, k->body); }
+
+static Dim *kernel_points(const LoopKernel *k)
+{
+    Dim *points = dim_const(k->g, 1);
+    for (int i = 0; i < k->npar; i++) points = dim_mul(k->g, points, k->par[i].extent);
+    return points;
+}
+
+void kernel_measure(LoopKernel *k)
+{
+    Graph *g = k->g;
+    k->total = dim_const(g, 1);
+    for (int i = 0; i < k->npar; i++)
+        k->total = dim_mul(g, k->total, k->par[i].step == 1 ? k->par[i].extent : dim_ceildiv(g, k->par[i].extent, dim_const(g, k->par[i].step)));
+    k->work = dim_mul(g, kernel_points(k), loops_work(k, k->body));
+    k->cost = 10 + block_cost(k, k->body, 1);
+}
+
 void kernel_schedule(LoopKernel *k)
 {
     Graph *g = k->g;
-    merge_axes(k);
+    kernel_merge(k);
     KLoop *vec = k->vec_var ? loop_inside(k->body, k->vec_var) : NULL;
     if (k->sub->kind == SUB_dot && k->lanes > 1) choose_tile(k, vec);
     else if (vec) {
@@ -361,17 +382,11 @@ void kernel_schedule(LoopKernel *k)
         for (int i = 0; i < k->npar; i++) if (k->par[i].var == k->vec_var) k->par[i].step = step;
     }
     choose_steps(k, k->body);
-    choose_chunks(k, k->body);
+    kernel_chunks(k);
     vary_block(k, k->top, NULL);
     vary_block(k, k->body, NULL);
-    k->total = dim_const(g, 1);
-    Dim *points = dim_const(g, 1);
-    for (int i = 0; i < k->npar; i++) {
-        k->total = dim_mul(g, k->total, k->par[i].step == 1 ? k->par[i].extent : dim_ceildiv(g, k->par[i].extent, dim_const(g, k->par[i].step)));
-        points = dim_mul(g, points, k->par[i].extent);
-    }
-    k->work = dim_mul(g, points, loops_work(k, k->body));
-    k->cost = 10 + block_cost(k, k->body, 1);
+    kernel_measure(k);
+    Dim *points = kernel_points(k);
     if (k->sub->kind == SUB_map && vec && dim_hint(g, points) * 4 >= (int64_t)32 << 20) k->stream = true;
 }
 
@@ -387,7 +402,14 @@ Dim *kernel_scratch(const LoopKernel *k, int buf)
     return at;
 }
 
-typedef struct Aliasing { int in, out; const Dim *write; bool ok, written; const KLoop *loop; } Aliasing;
+typedef struct Aliasing { int in, out; const Dim *write; bool ok, written, team; const KLoop *loop; } Aliasing;
+
+/* What a team reads outside the loops that are dealt out, each of its threads reads, and one of them may already have written. */
+static bool in_team(const KBlock *b)
+{
+    for (; b; b = b->up) if (b->loop && b->loop->team > 1) return true;
+    return false;
+}
 
 static void alias_walk(const KBlock *b, Aliasing *x, bool second)
 {
@@ -399,7 +421,7 @@ static void alias_walk(const KBlock *b, Aliasing *x, bool second)
             x->write = s->at.off;
             x->written = true;
         }
-        if (second && s->kind == KS_val && s->val->kind == KV_load && s->val->buf == x->in) x->ok &= s->val->at.off == x->write && !x->written;
+        if (second && s->kind == KS_val && s->val->kind == KV_load && s->val->buf == x->in) x->ok &= s->val->at.off == x->write && !x->written && !(x->team && !in_team(b));
     }
 }
 
@@ -407,7 +429,7 @@ bool kernel_may_alias(const LoopKernel *k, int in, int out)
 {
     const KBuf *a = &k->buf.at[in], *b = &k->buf.at[out];
     if (a->scratch || b->scratch || a->last || a->write || dtype_size(a->dt) != dtype_size(b->dt) || k->sub->kind == SUB_scatter) return false;
-    Aliasing x = { .in = in, .out = out, .ok = true };
+    Aliasing x = { .in = in, .out = out, .ok = true, .team = k->team > 1 };
     alias_walk(k->top, &x, false);
     alias_walk(k->body, &x, false);
     if (!x.write || !x.ok) return false;

@@ -1,0 +1,18 @@
+/* CUDA C++ without headers: NVRTC knows the functions that are called here. */
+#include "gen/gen.h"
+
+#include "gen/prelude.h"                 /* made from the files of prelude */
+
+static int cuda_lanes(const char *isa) { (void)isa; return LANES_simt; }
+static const char *cuda_prelude(Arena *a, const char *isa) { (void)isa; return gen_simt_prelude(a, prelude_cuda); }
+
+static void cuda_print(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out)
+{
+    static const SimtWords words = {
+        .function = "extern \"C\" __global__ __launch_bounds__(%d)", .global = "", .local = "__shared__ ",
+        .group = "(i64)blockIdx.x", .groups = "gridDim.x", .thread = "(int)threadIdx.x",
+    };
+    gen_simt(cx, a, k, &words, out);
+}
+
+const Dialect dialect_cuda = { .name = "cuda", .lanes = cuda_lanes, .prelude = cuda_prelude, .print = cuda_print };

@@ -1,0 +1,18 @@
+/* OpenCL C 1.2. Buffers are memory objects with a byte offset, since an arena is one object. */
+#include "gen/gen.h"
+
+#include "gen/prelude.h"                 /* made from the files of prelude */
+
+static int opencl_lanes(const char *isa) { (void)isa; return LANES_simt; }
+static const char *opencl_prelude(Arena *a, const char *isa) { (void)isa; return gen_simt_prelude(a, prelude_opencl); }
+
+static void opencl_print(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out)
+{
+    static const SimtWords words = {
+        .function = "__kernel __attribute__((reqd_work_group_size(%d, 1, 1)))", .global = "__global ", .local = "__local ",
+        .group = "(i64)get_group_id(0)", .groups = "get_num_groups(0)", .thread = "(int)get_local_id(0)", .objects = true,
+    };
+    gen_simt(cx, a, k, &words, out);
+}
+
+const Dialect dialect_opencl = { .name = "opencl", .lanes = opencl_lanes, .prelude = opencl_prelude, .print = opencl_print };

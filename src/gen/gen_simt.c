@@ -1,0 +1,110 @@
+/* What the dialects for groups of threads share: the frame of a kernel, and the prelude.
+ *
+ * A kernel gets its buffers, its numbers, the number of points, scratch and error words (rt.h). By points, thread t of group g takes point g * threads + t and
+ * goes on by the number of all threads; a team takes point g together and goes on by the number of groups. So any number of groups is right. */
+#include "gen/gen.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gen/prelude.h"                 /* made from the files of prelude */
+
+/* Copies a prelude text: templates for single values, and numbers of 64 bits in the form that all dialects know (1l for 1ll, which OpenCL reserves). */
+static void prelude_put(Text *t, const char *s)
+{
+    while (*s) {
+        size_t n = 0;
+        if (*s == '@') { s++; continue; }
+        if (isalnum((unsigned char)*s) || *s == '_') while (isalnum((unsigned char)s[n]) || s[n] == '_') n++;
+        else n = 1;
+        size_t keep = n > 2 && isdigit((unsigned char)s[0]) && s[n - 1] == 'l' && s[n - 2] == 'l' ? n - 1 : n;
+        text_put(t, s, keep);
+        s += n;
+    }
+}
+
+const char *gen_simt_prelude(Arena *a, const char *own)
+{
+    Text t = { .arena = a };
+    text_put(&t, own, strlen(own));
+    prelude_put(&t, prelude_simt);
+    prelude_put(&t, prelude_helpers);
+    prelude_put(&t, prelude_scalar);
+    prelude_put(&t, prelude_math);
+    prelude_put(&t, prelude_casts);
+    prelude_put(&t, prelude_teams);
+    return t.at;
+}
+
+static void print_points(Printer *p, const LoopKernel *k)
+{
+    if (k->npar) print_line(p, "i64 q = point;");
+    for (int i = k->npar - 1; i >= 0; i--) {
+        const char *name = print_var(p, k->par[i].var), *n = print_arg(p, k->par[i].extent);
+        ASSERT(k->par[i].step == 1);
+        if (i) print_line(p, "const i64 %s = q %% %s; q /= %s;", name, n, n);
+        else print_line(p, "const i64 %s = q;", name);
+    }
+}
+
+void gen_simt(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *w, KernelSource *out)
+{
+    Text body = { .arena = a }, t = { .arena = a };
+    Printer p = { .cx = cx, .arena = a, .k = k, .g = k->g, .t = &body, .indent = 1, .nv = 1, .simt = true };
+    bool team = k->team > 1;
+    print_prepare(&p);
+    print_block(&p, k->top);
+    if (team) print_line(&p, "for (i64 point = %s; point < total; point += %s) {", w->group, w->groups);
+    else print_line(&p, "for (i64 point = %s * %d + thread; point < total; point += (i64)%s * %d) {", w->group, k->threads, w->groups, k->threads);
+    print_points(&p, k);
+    print_block(&p, k->body);
+    print_line(&p, "}");
+    text_add(&body, "}\n");
+
+    Dim *row = kernel_scratch(k, k->buf.n);
+    bool scratch = !dim_is(row, 0);
+    const char *room = scratch ? print_arg(&p, row) : NULL;
+    Text params = { .arena = a }, names = { .arena = a };
+    out->buf = NEWS(a, int, k->buf.n + 1);
+    out->nbuf = 0;
+    text_add(&names, "    const int thread = %s;\n", w->thread);
+    if (team) text_add(&names, "    %si64 shared[%d];\n", w->local, 2 * k->team);
+    for (int i = 0; i < k->buf.n; i++) {
+        const KBuf *b = &k->buf.at[i];
+        const char *ty = gen_storage(b->dt), *held = b->write ? "" : "const ";
+        if (b->scratch) {
+            text_add(&names, "    %s%s *const b%d = (%s%s *)(scratch + %s%s * %s + %s);\n", w->global, ty, i, w->global, ty, w->group,
+                team ? "" : arena_fmt(a, " * %d * %s + thread", k->threads, room), room, print_arg(&p, kernel_scratch(k, i)));
+            continue;
+        }
+        if (w->objects) {
+            text_add(&params, "%s%su8 *m%d, i64 o%d, ", w->global, held, i, i);
+            text_add(&names, "    %s%s%s *const b%d = (%s%s%s *)(m%d + o%d);\n", w->global, held, ty, i, w->global, held, ty, i, i);
+        } else text_add(&params, "%s%s *const b%d, ", held, ty, i);
+        out->buf[out->nbuf++] = i;
+    }
+    for (int i = 0; i < p.arg.n; i++) text_add(&params, "const i64 n%d, ", i);
+    text_add(&t, "(%sconst i64 total, %su8 *scratch, ", params.at ? params.at : "", w->global);
+    if (w->objects) text_add(&t, "%su8 *em, i64 eo)\n{\n    %si64 *const err = (%si64 *)(em + eo);\n", w->global, w->global, w->global);
+    else text_add(&t, "i64 *const err)\n{\n");
+    text_put(&t, names.at, names.n);
+    text_put(&t, body.at, body.n);
+    char name[40];
+    snprintf(name, sizeof name, "k_%016llx", (unsigned long long)hash_bytes(t.at, t.n, 1));
+    Text all = { .arena = a };
+    gen_head(&all, k);
+    size_t comment = all.n;
+    text_add(&all, w->function, k->threads);
+    text_add(&all, " void %s", name);
+    text_put(&all, t.at, t.n);
+    out->name = arena_str(a, name);
+    out->text = all.at;
+    out->code = all.at + comment;
+    out->narg = p.arg.n; out->arg = p.arg.at;
+    out->scratch = !scratch ? NULL : team ? row : dim_mulc(k->g, row, k->threads);
+    out->threads = k->threads;
+    out->each = team ? 1 : k->threads;
+    out->local = NULL;
+    out->checks = p.checks;
+}

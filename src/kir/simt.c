@@ -1,0 +1,97 @@
+/* Scheduling for a GPU: groups of threads instead of lanes.
+ *
+ * Two forms. By points: each thread takes points of the parallel axes by itself; neighbours in the innermost axis are neighbouring threads, so what lies together
+ * in memory is read together. By teams: a group takes one row, the loops over it are dealt out to its threads, and folds are finished by all of them. A team is
+ * taken when the row is long and its elements lie together; where the rows lie across memory, points read better. Sizes are hints: they decide speed only. */
+#include "kir/kir.h"
+
+enum { GROUP = 256, GROUP_HEAVY = 128, TEAM_LEAST = 32, TEAM_MOST = 512, TEAM_EACH = 4, ROW_LEAST = 24 };
+
+/* ---- which axis of a row is dealt out -------------------------------------------------------------------------------------------------- */
+/* Loads and stores inside loops over a row whose neighbours in `var` lie together. */
+static int together(const LoopKernel *k, const KBlock *b, const Dim *var)
+{
+    int n = 0;
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop) { n += together(k, s->loop->body, var); continue; }
+        const KAddr *at = s->kind == KS_store ? &s->at : s->kind == KS_val && s->val->kind == KV_load ? &s->val->at : NULL;
+        Dim *c, *rest;
+        if (at && b->loop && dim_uses(at->off, var->var) && dim_linear(k->g, at->off, var->var, &c, &rest) && dim_is(c, 1)) n++;
+    }
+    return n;
+}
+
+static KLoop *loop_over_row(const LoopKernel *k, const KBlock *b, bool (*take)(const KLoop *o, void *arg), void *arg)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        KLoop *o = b->stmt.at[i].kind == KS_loop ? b->stmt.at[i].loop : NULL;
+        if (!o) continue;
+        if (take(o, arg)) return o;
+        KLoop *in = loop_over_row(k, o->body, take, arg);
+        if (in) return in;
+    }
+    return NULL;
+}
+
+typedef struct RowAxis { const LoopKernel *k; const Dim *var; int64_t extent; int near; } RowAxis;
+
+/* Is o a loop over an axis of the row, not one of a fold inside? Remembers the best of them. */
+static bool row_axis(const KLoop *o, void *arg)
+{
+    RowAxis *x = arg;
+    if (o->var->var >= LOOP_VAR && o->var->var < MERGED_VAR) return false;
+    int64_t n = dim_hint(x->k->g, o->extent);
+    int near = together(x->k, x->k->body, o->var);
+    if (!x->var || (near && !x->near) || ((near > 0) == (x->near > 0) && n > x->extent)) { x->var = o->var; x->extent = n; x->near = near; }
+    return false;
+}
+
+static void deal_out(KBlock *b, const Dim *var, int team)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        KLoop *o = b->stmt.at[i].kind == KS_loop ? b->stmt.at[i].loop : NULL;
+        if (!o) continue;
+        if (o->var == var) o->team = team;
+        deal_out(o->body, var, team);
+    }
+}
+
+/* Folds with a loop that is dealt out have parts to be put together. */
+static void mark_folds(const KBlock *b)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop) mark_folds(s->loop->body);
+        if (s->kind != KS_update || s->fold->running) continue;
+        for (const KBlock *c = s->fold->loop ? b : NULL; c && c->loop; c = c->up) {
+            if (c->loop->team > 1) s->fold->team = true;
+            if (c->loop == s->fold->loop) break;
+        }
+    }
+}
+
+static void choose_team(LoopKernel *k)
+{
+    RowAxis x = { .k = k };
+    loop_over_row(k, k->body, row_axis, &x);
+    if (!x.var || x.extent < ROW_LEAST) return;
+    int64_t points = 1;
+    for (int i = 0; i < k->npar; i++) points *= dim_hint(k->g, k->par[i].extent);
+    int across = k->npar ? together(k, k->body, k->par[k->npar - 1].var) : 0;
+    if (across > x.near && points >= 1024) return;
+    int team = TEAM_LEAST;
+    while (team < TEAM_MOST && (int64_t)team * TEAM_EACH < x.extent) team *= 2;
+    k->team = k->threads = team;
+    deal_out(k->body, x.var, team);
+    mark_folds(k->body);
+}
+
+void kernel_simt(LoopKernel *k)
+{
+    kernel_merge(k);
+    k->threads = k->sub->kind == SUB_map ? GROUP : GROUP_HEAVY;
+    if (k->sub->kind == SUB_rows) choose_team(k);
+    kernel_chunks(k);
+    kernel_measure(k);
+}
