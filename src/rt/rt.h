@@ -72,7 +72,7 @@ typedef struct DeviceApi {
      * on its own thread. */
     Status (*run)(Device *d, int n, const Launch *list, int threads, volatile int *cancel, double *seconds, RtError *e);
 } DeviceApi;
-extern const DeviceApi dev_cpu, dev_null;       /* null: memory apart, builds and runs nothing */
+extern const DeviceApi dev_cpu, dev_opencl, dev_null;       /* null: memory apart, builds and runs nothing */
 
 /* ---- pool.c: threads for the CPU device -----------------------------------------------------------------
  * Workers spin briefly while a list runs, then sleep; none spins when idle. Chunks are taken from an atomic
