@@ -32,22 +32,17 @@ static const char *isa_of(const Args *o, uint64_t seed)
 
 static void bench_open(Bench *b, Ctx *cx, const char *isa)
 {
-    RtError e = { .launch = -1 };
     *b = (Bench){ .cx = cx, .arena = arena_new(cx) };
     cx->opt.isa = !strcmp(isa, "native") ? NULL : isa;
     cx->opt.jobs = 1;
     cx->opt.threads = 2;
     cx->opt.poison = 1;
-    b->target.api = &dev_cpu;
-    if (dev_cpu.open(&b->target.device, &cx->opt, &e) != E_OK) fail(cx, e.code, "%s", e.text);
-    b->target.isa = dev_cpu.isa(b->target.device);
-    b->target.lanes = gen_c_lanes(b->target.isa);
-    b->target.prelude = gen_c_prelude(b->arena, b->target.isa);
+    target_open(cx, b->arena, &cx->opt, &b->target);
 }
 
 static void bench_close(Bench *b)
 {
-    b->target.api->close(b->target.device);
+    target_close(&b->target);
     arena_free(b->arena);
 }
 
@@ -212,7 +207,7 @@ static void warm_collect(Ctx *cx, void *arg)
             if (p->kernel[i].kind == SUB_call) continue;
             LoopKernel *k = kernel_lower(cx, w->c->arena, w->c->g, &p->kernel[i], w->b->target.lanes);
             KernelSource src;
-            gen_c(cx, w->c->arena, k, &src);
+            w->b->target.dialect->print(cx, w->c->arena, k, &src);
             KernelText t = { .name = src.name, .text = src.code, .cost = k->cost };
             vec_push(w->b->arena, &w->text, t);
         }

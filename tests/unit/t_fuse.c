@@ -14,15 +14,10 @@ typedef struct Bench { Shared *dev; Ctx *cx; Arena *a; Graph *g; Tensor in[16]; 
 static void shared_open(Ctx *cx, void *arg)
 {
     Shared *d = arg;
-    RtError e = { .launch = -1 };
     d->arena = arena_new(cx);
     cx->opt.cache = d->cache;
     cx->opt.poison = 1;
-    d->target.api = &dev_cpu;
-    if (dev_cpu.open(&d->target.device, &cx->opt, &e) != E_OK) fail(cx, e.code, "%s", e.text);
-    d->target.isa = dev_cpu.isa(d->target.device);
-    d->target.lanes = gen_c_lanes(d->target.isa);
-    d->target.prelude = gen_c_prelude(d->arena, d->target.isa);
+    target_open(cx, d->arena, &cx->opt, &d->target);
 }
 
 static int open_all(void **state)
@@ -39,7 +34,7 @@ static int close_all(void **state)
 {
     Shared *d = *state;
     char line[96];
-    d->target.api->close(d->target.device);
+    target_close(&d->target);
     arena_free(d->arena);
     snprintf(line, sizeof line, "rm -rf '%s'", d->cache);
     int st = system(line);
