@@ -13,99 +13,14 @@
  * Values are Scalars rounded to the node's dtype after every operation. Intermediate tensors are blocks
  * freed after their last use. All of it runs under a guard, so a failure frees blocks and scratch arena
  * before it is raised again. */
-#include "ir/ir.h"
+#include "ir/eval.h"
 #include <stdio.h>
 #include <string.h>
-
-enum { LANES = 256, EVAL_DEPTH = 64, EVAL_CONE = 200 };
 
 /* Index arithmetic wraps: lanes that a predicate excludes may hold anything. */
 static inline int64_t ix_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static inline int64_t ix_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 static inline int64_t ix_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
-
-/* ---- state --------------------------------------------------------------------------------------------- */
-typedef struct Lanes { int64_t start, step, *v; } Lanes;            /* at lane j: v ? v[j] : start + step*j */
-typedef struct Space {
-    int n, lo, hi;
-    const uint8_t *mask;
-    Lanes var[MAX_RANK];
-} Space; /* valid: lo <= j < hi and mask, if there is one */
-/* An index expression: linear with numbers, or the Dim itself. */
-enum { LIN_MAX = 6 };
-typedef struct Lin {
-    const Dim *d;
-    bool linear;
-    int n;
-    int64_t c;
-    int var[LIN_MAX];
-    int64_t coef[LIN_MAX];
-} Lin;
-
-typedef enum StepKind {
-    STEP_load,
-    STEP_ew,
-    STEP_where,
-    STEP_cast,
-    STEP_bitcast,
-    STEP_iota,
-    STEP_random,
-    STEP_enter,
-    STEP_leave
-} StepKind;
-typedef struct Step {
-    StepKind kind;
-    const Node *n;
-    int space;                      /* where its value is defined: the value of step k is slot k */
-    int a, b, c; /* steps of operands; enter: a is the new space; leave: a the value, b the inner space */
-    int lin, arg;                   /* enter: first of its expressions, first of its index operands */
-    int jump;                       /* enter: its leave step, or 0 */
-    bool filled;                    /* load of a single element: the slot holds it for all lanes */
-} Step;
-
-typedef struct NodeState {
-    Node *n;
-    int64_t *dims, count;
-    int64_t base;                   /* elements of the stored tensors that its cone reads */
-    int uses, depth, cone, last;    /* last: position after which its value is no longer needed */
-    int next_dead;                  /* chain of values with the same `last`, from first_dead */
-    int first_dead;
-    bool stored, result;
-    Tensor *val;                    /* call: nout of them */
-    void *block, *stage;            /* owned; stage: scatter's wide copy while it runs */
-} NodeState;
-
-typedef struct Eval {
-    Ctx *cx;
-    Arena *mem, *res;               /* scratch; the caller's arena */
-    const Graph *g;
-    const Tensor *inputs;
-    const int64_t *syms;
-    int nout;
-    Node *const *outs;
-    Tensor *result;
-    NodeState *st;                  /* of the needed nodes, by id */
-    int nst;
-    int *pos;                       /* of each node id: its place in st, from 1; 0: not needed */
-    /* the current program */
-    VEC(Step) step;
-    VEC(Space) space;
-    VEC(Lin) lin;
-    VEC(int) arg;
-    VEC(Scalar *) slot;
-    VEC(int64_t *) temp;
-    int ntemp, nlane, zero_space;
-    /* the current loop nest */
-    int rank, lane;
-    int64_t dim[MAX_RANK], idx[MAX_RANK];
-    unsigned blocks;
-} Eval;
-
-static NodeState *eval_state(const Eval *ev, const Node *n)
-{
-    ASSERT(ev->pos[n->id] > 0);
-    return &ev->st[ev->pos[n->id] - 1];
-}
 
 /* ---- index expressions over lanes ---------------------------------------------------------------------- */
 static int64_t *temp_take(Eval *ev)
@@ -340,6 +255,15 @@ static void step_load(Eval *ev, Step *s, Scalar *r)
     if (off.v && (off.start || off.step))
         for (int j = 0; j < ev->nlane; j++)
             off.v[j] = ix_add(off.v[j], off.start + off.step * j);
+    if (floats(ev, s->n)) {
+        s->filled = tensor_count(t) == 1;
+        if (s->filled)
+            for (int j = 0; j < LANES; j++)
+                ((float *)r)[j] = *(const float *)t->data;
+        else
+            floats_load(t->data, &off, sp, (float *)r);
+        return;
+    }
     if (tensor_count(t) == 1) {
         Scalar v = scalar_load(t->dt, t->data);
         for (int j = 0; j < LANES; j++)
@@ -411,7 +335,10 @@ static void step_leave(Eval *ev, const Step *s, Scalar *restrict r)
 {
     const Space *in = &ev->space.at[s->b];
     const Scalar *x = ev->slot.at[s->a], fill = s->n->view.fill;
-    for (int j = 0; j < ev->nlane; j++)
+    if (floats(ev, s->n))
+        for (int j = 0; j < ev->nlane; j++)
+            ((float *)r)[j] = j >= in->lo && j < in->hi && (!in->mask || in->mask[j]) ? ((const float *)x)[j] : (float)fill.f;
+    else for (int j = 0; j < ev->nlane; j++)
         r[j] = j >= in->lo && j < in->hi && (!in->mask || in->mask[j]) ? x[j] : fill;
 }
 
@@ -428,8 +355,17 @@ static void step_random(Eval *ev, const Step *s, Scalar *r)
     }
 }
 
-/* Runs the program for n lanes from ev->idx on. */
-static void eval_block(Eval *ev, int n)
+/* The value of a step as Scalars. */
+static const Scalar *slot_scalars(Eval *ev, const Node *n, int step)
+{
+    if (!floats(ev, n))
+        return ev->slot.at[step];
+    Scalar *wide = (Scalar *)temp_take(ev);
+    floats_to_scalars(ev->nlane, (const float *)ev->slot.at[step], wide);
+    return wide;
+}
+
+void eval_block(Eval *ev, int n)
 {
     if (++ev->blocks % 4096 == 0)
         ctx_poll(ev->cx);
@@ -445,13 +381,32 @@ static void eval_block(Eval *ev, int n)
         Scalar *const *slot = ev->slot.at;
         switch (s->kind) {
         case STEP_load: step_load(ev, s, r); break;
-        case STEP_ew: ew_lanes(s->n->op, s->n->in[0]->dt, n, slot[s->a], slot[s->b], r); break;
+        case STEP_ew:
+            if (floats(ev, s->n->in[0]))
+                floats_ew(s->n->op, n, (float *)slot[s->a], (float *)slot[s->b], r);
+            else
+                ew_lanes(s->n->op, s->n->in[0]->dt, n, slot[s->a], slot[s->b], r);
+            break;
         case STEP_where:
-            for (int j = 0; j < n; j++)
+            if (floats(ev, s->n))
+                for (int j = 0; j < n; j++)
+                    ((float *)r)[j] = slot[s->a][j].i ? ((float *)slot[s->b])[j] : ((float *)slot[s->c])[j];
+            else for (int j = 0; j < n; j++)
                 r[j] = slot[s->a][j].i ? slot[s->b][j] : slot[s->c][j];
             break;
-        case STEP_cast: cast_lanes(s->n->dt, s->n->in[0]->dt, s->n->saturate, n, slot[s->a], r); break;
-        case STEP_bitcast: bitcast_lanes(s->n->dt, s->n->in[0]->dt, n, slot[s->a], r); break;
+        case STEP_cast:
+            if (floats(ev, s->n))
+                floats_cast(s->n->in[0]->dt, n, slot[s->a], (float *)r);
+            else
+                cast_lanes(s->n->dt, s->n->in[0]->dt, s->n->saturate, n, slot_scalars(ev, s->n->in[0], s->a), r);
+            break;
+        case STEP_bitcast: {
+            Scalar wide[LANES];
+            bitcast_lanes(s->n->dt, s->n->in[0]->dt, n, slot_scalars(ev, s->n->in[0], s->a), floats(ev, s->n) ? wide : r);
+            for (int j = 0; floats(ev, s->n) && j < n; j++)
+                ((float *)r)[j] = (float)wide[j].f;
+            break;
+        }
         case STEP_iota:
             for (int j = 0; j < n; j++)
                 r[j].i = lane_at(&ev->space.at[s->space].var[s->n->axis], j);
@@ -461,7 +416,10 @@ static void eval_block(Eval *ev, int n)
             if (!space_enter(ev, s->n, s->space, s->a, s->lin, s->arg)) {
                 ASSERT(s->jump);
                 for (int j = 0; j < n; j++)
-                    slot[s->jump][j] = s->n->view.fill;
+                    if (floats(ev, s->n))
+                        ((float *)slot[s->jump])[j] = (float)s->n->view.fill.f;
+                    else
+                        slot[s->jump][j] = s->n->view.fill;
                 i = s->jump;
             }
             break;
@@ -588,8 +546,7 @@ static int cone_step(Eval *ev, const Node *n, int space, bool top)
     return 0;
 }
 
-/* Starts a program whose loop nest is the space of x; the value of x is its last slot, which is returned. */
-static int cone_begin(Eval *ev, const Node *x, bool top)
+static void nest_begin(Eval *ev, const Node *x)
 {
     const NodeState *f = eval_state(ev, x);
     ev->step.n = ev->space.n = ev->lin.n = ev->arg.n = 0;
@@ -598,12 +555,26 @@ static int cone_begin(Eval *ev, const Node *x, bool top)
     ev->rank = x->rank;
     for (int k = 0; k < x->rank; k++)
         ev->dim[k] = f->dims[k], ev->idx[k] = 0;
+}
+
+int cone_begin(Eval *ev, const Node *x, bool top)
+{
+    nest_begin(ev, x);
     return cone_step(ev, x, 0, top);
 }
 
+int cone_begin_below(Eval *ev, const Node *x, const Node *operand)
+{
+    nest_begin(ev, x);
+    if (x->op != OP_view)
+        return cone_step(ev, operand, 0, false);
+    Step s = {.kind = STEP_enter, .n = x, .a = space_add(ev), .lin = lins_add(ev, &x->view)};
+    step_add(ev, s);
+    return cone_step(ev, operand, s.a, false);
+}
+
 /* ---- loop nests ---------------------------------------------------------------------------------------- */
-/* The axis along which lanes run: the innermost of reasonable size among those allowed, else the largest. */
-static void nest_lane(Eval *ev, uint32_t allowed)
+void nest_lane(Eval *ev, uint32_t allowed)
 {
     ev->lane = -1;
     for (int k = ev->rank - 1; k >= 0; k--)
@@ -615,8 +586,7 @@ static void nest_lane(Eval *ev, uint32_t allowed)
         }
 }
 
-/* Moves to the next index along these axes, innermost fastest; false when all of them are back at 0. */
-static bool nest_next(Eval *ev, uint32_t axes)
+bool nest_next(Eval *ev, uint32_t axes)
 {
     for (int k = ev->rank - 1; k >= 0; k--)
         if (axes & axis_bit(k)) {
@@ -656,7 +626,11 @@ static void eval_map(Eval *ev, const Node *n, bool top, const Tensor *out, int64
             if (ev->lane >= 0)
                 ev->idx[ev->lane] = at;
             eval_block(ev, m);
-            store_lanes(out, base + nest_offset(ev, out->strides), step, m, ev->slot.at[x]);
+            int64_t off = base + nest_offset(ev, out->strides);
+            if (floats(ev, n) && out->dt == DT_f32)
+                floats_store((float *)out->data + off, step, m, (const float *)ev->slot.at[x]);
+            else
+                store_lanes(out, off, step, m, slot_scalars(ev, n, x));
         }
         if (ev->lane >= 0)
             ev->idx[ev->lane] = 0;
@@ -713,10 +687,10 @@ static void eval_fold(Eval *ev, const Node *n, const Tensor *out)
                             ev->idx[ev->lane] = serial ? c : l;
                         eval_block(ev, w);
                         if (arg)
-                            argfold_lanes(n, serial, acc, at, ev->slot.at[slot], w, nest_offset(ev, pos),
+                            argfold_lanes(n, serial, acc, at, slot_scalars(ev, x, slot), w, nest_offset(ev, pos),
                                           serial ? pos[ev->lane] : 0);
                         else
-                            fold_lanes(n->kind, x->dt, serial, acc, ev->slot.at[slot], w, NULL);
+                            fold_lanes(n->kind, x->dt, serial, acc, slot_scalars(ev, x, slot), w, NULL);
                     }
                     if (serial)
                         ev->idx[ev->lane] = 0;
@@ -751,7 +725,7 @@ static void eval_scan(Eval *ev, const Node *n, const Tensor *out)
                     acc[j] = start;
             do {
                 eval_block(ev, m);
-                fold_lanes(n->kind, n->dt, serial, acc, ev->slot.at[slot], m, run);
+                fold_lanes(n->kind, n->dt, serial, acc, slot_scalars(ev, n->in[0], slot), m, run);
                 round_lanes(n->dt, m, run);
                 store_lanes(out, nest_offset(ev, out->strides), step, m, run);
             } while (nest_next(ev, along));
@@ -790,6 +764,7 @@ static void eval_scatter(Eval *ev, const Node *n, const Tensor *out)
                 if (ev->lane >= 0)
                     ev->idx[ev->lane] = l;
                 eval_block(ev, chunk_size(extent - l));
+                const Scalar *update = slot_scalars(ev, n->in[1], x);
                 if (!space_enter(ev, n, 0, space, lin, arg))
                     continue;
                 to = &ev->space.at[space];
@@ -804,7 +779,7 @@ static void eval_scatter(Eval *ev, const Node *n, const Tensor *out)
                     }
                     void *p = (char *)acc.data + off * (int64_t)dtype_size(acc.dt);
                     scalar_store(acc.dt, p,
-                                 combine_value(n->kind, n->dt, scalar_load(acc.dt, p), ev->slot.at[x][j]));
+                                 combine_value(n->kind, n->dt, scalar_load(acc.dt, p), update[j]));
                 }
             }
             if (ev->lane >= 0)
@@ -1034,7 +1009,10 @@ static void eval_store(Eval *ev, NodeState *f)
         for (int64_t k = 0; k < f->count; k++)
             ((int64_t *)t->data)[k] = dim_eval(n->size[k], ev->syms, NULL);
         break;
-    case OP_fold: eval_fold(ev, n, t); break;
+    case OP_fold:
+        if (!ev->ready || !ready_contract(ev, n, t))
+            eval_fold(ev, n, t);
+        break;
     case OP_scan: eval_scan(ev, n, t); break;
     case OP_scatter: eval_scatter(ev, n, t); break;
     case OP_join: eval_join(ev, n, t); break;
@@ -1094,8 +1072,8 @@ static void eval_all(Ctx *cx, void *arg)
     }
 }
 
-void eval_nodes(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const int64_t *syms, int n,
-                Node *const *outs, Tensor *result)
+static void eval_guarded(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const int64_t *syms, int n,
+                         Node *const *outs, Tensor *result, bool ready)
 {
     Eval ev = { .cx = cx,
                 .mem = arena_new(cx),
@@ -1105,7 +1083,8 @@ void eval_nodes(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const i
                 .syms = syms,
                 .nout = n,
                 .outs = outs,
-                .result = result };
+                .result = result,
+                .ready = ready };
     Status s = guard_call(cx, eval_all, &ev);
     for (int k = 0; k < ev.nst; k++)
         block_free(ev.st[k].block), block_free(ev.st[k].stage);
@@ -1116,4 +1095,16 @@ void eval_nodes(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const i
         cx->notes = NULL;                               /* the message names them already */
         fail(cx, s, "%s", text);
     }
+}
+
+void eval_nodes(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const int64_t *syms, int n,
+                Node *const *outs, Tensor *result)
+{
+    eval_guarded(cx, a, g, inputs, syms, n, outs, result, false);
+}
+
+void eval_ready(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const int64_t *syms, int n,
+                Node *const *outs, Tensor *result)
+{
+    eval_guarded(cx, a, g, inputs, syms, n, outs, result, true);
 }

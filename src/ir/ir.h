@@ -243,6 +243,10 @@ uint64_t random_word(uint64_t key, uint64_t index);      /* counter hash; the sa
  * demand, element by element; folds, scans, scatters, calls and nodes used more than once are stored. Raises INVALID for an index outside its axis. */
 void eval_nodes(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const int64_t *syms, int n, Node *const *outs, Tensor *result);
 
+/* ready.c: the same with fast loops for float32, for answers while kernels are being compiled. Elementwise values are the interpreter's, bit for bit; a sum
+ * of products is added in float32, in another order. */
+void eval_ready(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const int64_t *syms, int n, Node *const *outs, Tensor *result);
+
 /* ---- irtext.c, check.c --------------------------------------------------------------------------------------------------------------- */
 void node_print(Text *t, const Graph *g, const Node *n);         /* "%7 f32[N,4] = add %3 %5   ; Add add_1" */
 void graph_print(Text *t, const Graph *g);

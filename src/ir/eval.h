@@ -1,0 +1,114 @@
+/* Between eval.c (the reference interpreter) and ready.c (its fast loops over float32): the state of an evaluation. */
+#ifndef SN_EVAL_H
+#define SN_EVAL_H
+#include "ir/ir.h"
+
+enum { LANES = 256, EVAL_DEPTH = 64, EVAL_CONE = 200 };
+
+/* ---- state --------------------------------------------------------------------------------------------- */
+typedef struct Lanes { int64_t start, step, *v; } Lanes;            /* at lane j: v ? v[j] : start + step*j */
+typedef struct Space {
+    int n, lo, hi;
+    const uint8_t *mask;
+    Lanes var[MAX_RANK];
+} Space; /* valid: lo <= j < hi and mask, if there is one */
+/* An index expression: linear with numbers, or the Dim itself. */
+enum { LIN_MAX = 6 };
+typedef struct Lin {
+    const Dim *d;
+    bool linear;
+    int n;
+    int64_t c;
+    int var[LIN_MAX];
+    int64_t coef[LIN_MAX];
+} Lin;
+
+typedef enum StepKind {
+    STEP_load,
+    STEP_ew,
+    STEP_where,
+    STEP_cast,
+    STEP_bitcast,
+    STEP_iota,
+    STEP_random,
+    STEP_enter,
+    STEP_leave
+} StepKind;
+typedef struct Step {
+    StepKind kind;
+    const Node *n;
+    int space;                      /* where its value is defined: the value of step k is slot k */
+    int a, b, c; /* steps of operands; enter: a is the new space; leave: a the value, b the inner space */
+    int lin, arg;                   /* enter: first of its expressions, first of its index operands */
+    int jump;                       /* enter: its leave step, or 0 */
+    bool filled;                    /* load of a single element: the slot holds it for all lanes */
+} Step;
+
+typedef struct NodeState {
+    Node *n;
+    int64_t *dims, count;
+    int64_t base;                   /* elements of the stored tensors that its cone reads */
+    int uses, depth, cone, last;    /* last: position after which its value is no longer needed */
+    int next_dead;                  /* chain of values with the same `last`, from first_dead */
+    int first_dead;
+    bool stored, result;
+    Tensor *val;                    /* call: nout of them */
+    void *block, *stage;            /* owned; stage: scatter's wide copy while it runs */
+} NodeState;
+
+typedef struct Eval {
+    Ctx *cx;
+    Arena *mem, *res;               /* scratch; the caller's arena */
+    const Graph *g;
+    const Tensor *inputs;
+    const int64_t *syms;
+    int nout;
+    Node *const *outs;
+    Tensor *result;
+    NodeState *st;                  /* of the needed nodes, by id */
+    int nst;
+    int *pos;                       /* of each node id: its place in st, from 1; 0: not needed */
+    /* the current program */
+    VEC(Step) step;
+    VEC(Space) space;
+    VEC(Lin) lin;
+    VEC(int) arg;
+    VEC(Scalar *) slot;
+    VEC(int64_t *) temp;
+    int ntemp, nlane, zero_space;
+    /* the current loop nest */
+    int rank, lane;
+    int64_t dim[MAX_RANK], idx[MAX_RANK];
+    unsigned blocks;
+    bool ready;                     /* slots of float32 hold floats */
+} Eval;
+
+static inline NodeState *eval_state(const Eval *ev, const Node *n)
+{
+    ASSERT(ev->pos[n->id] > 0);
+    return &ev->st[ev->pos[n->id] - 1];
+}
+
+/* ---- eval.c ---- */
+/* Starts a program whose loop nest is the space of x; the value of x is its last slot, which is returned. */
+int cone_begin(Eval *ev, const Node *x, bool top);
+/* The same for an operand of x or, where x is a view, of what x reads; in the space of x. */
+int cone_begin_below(Eval *ev, const Node *x, const Node *operand);
+/* The axis along which lanes run: the innermost of reasonable size among those allowed, else the largest. */
+void nest_lane(Eval *ev, uint32_t allowed);
+/* Moves to the next index along these axes, innermost fastest; false when all of them are back at 0. */
+bool nest_next(Eval *ev, uint32_t axes);
+/* Runs the program for n lanes from ev->idx on. */
+void eval_block(Eval *ev, int n);
+
+/* ---- ready.c: float32 as floats ---- */
+static inline bool floats(const Eval *ev, const Node *n) { return ev->ready && n->dt == DT_f32; }     /* Does its slot hold floats, not Scalars? */
+void floats_to_scalars(int n, const float *x, Scalar *r);
+void floats_load(const float *p, const Lanes *off, const Space *s, float *r);
+void floats_store(float *p, int64_t step, int n, const float *x);
+/* An elementwise primitive on float32 operands; r: floats, or Scalars when it compares. The same values as ew_lanes gives. */
+void floats_ew(Op op, int n, const float *x, const float *y, void *restrict r);
+void floats_cast(DType from, int n, const Scalar *x, float *restrict r);          /* to float32 */
+/* A sum of products whose factors do not depend on all of the same axes, by packed panels; false when it is none. */
+bool ready_contract(Eval *ev, const Node *n, const Tensor *out);
+#endif

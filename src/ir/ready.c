@@ -1,0 +1,346 @@
+/* The ready tier: what makes the interpreter fast enough to answer while kernels are being compiled.
+ *
+ * Its state, its plan and its order are the interpreter's (eval.c). Two things differ. Steps on float32 work on floats instead of Scalars, 256 at a time, in
+ * loops that the C compiler vectorises; the operations that a machine rounds correctly give what rounding the double gives, so every elementwise value is
+ * bit for bit the interpreter's. And a sum of products whose factors miss some of its axes (a matrix product, a convolution, whatever it came from) is
+ * computed by panels: each factor is evaluated over its own axes only, by the interpreter's programs, so paddings, gathers and casts in it need no case of
+ * their own, and is written in the order in which a block of 8 rows and 16 columns reads it. Products are added in float32, KC at a time, and these sums
+ * added up: the liberty that kernels have (the order of a sum, and a product that is not rounded). */
+#include "ir/eval.h"
+#include <math.h>
+#include <string.h>
+
+enum { ROWS = 8, COLS = 16, KC = 256, FEWEST = 2 };
+static const int64_t panel_limit = (int64_t)16 << 20;       /* floats of the packed rows at a time */
+static const int64_t least_work = 20000;                    /* products from which panels pay */
+
+/* ---- lanes of floats ------------------------------------------------------------------------------------- */
+void floats_to_scalars(int n, const float *x, Scalar *r)
+{
+    for (int j = 0; j < n; j++)
+        r[j].f = x[j];
+}
+
+void floats_load(const float *p, const Lanes *off, const Space *s, float *r)
+{
+    int lo = s->lo, hi = s->hi;
+    if (!off->v && !s->mask && off->step == 1) {
+        memcpy(r + lo, p + off->start + lo, (size_t)(hi - lo) * sizeof *r);
+        return;
+    }
+    if (!off->v && !s->mask && off->step == 0) {
+        float x;
+        memcpy(&x, p + off->start, sizeof x);
+        for (int j = lo; j < hi; j++)
+            r[j] = x;
+        return;
+    }
+    for (int j = lo; j < hi; j++)
+        if (!s->mask || s->mask[j])
+            memcpy(&r[j], p + (off->v ? off->v[j] : off->start + off->step * j), sizeof *r);
+}
+
+void floats_store(float *p, int64_t step, int n, const float *x)
+{
+    if (step == 1)
+        memcpy(p, x, (size_t)n * sizeof *p);
+    else
+        for (int j = 0; j < n; j++)
+            memcpy(p + step * j, &x[j], sizeof *p);
+}
+
+void floats_cast(DType from, int n, const Scalar *x, float *restrict r)
+{
+    if (from == DT_i8 || from == DT_u8 || from == DT_i32 || from == DT_bool) {
+        for (int j = 0; j < n; j++)
+            r[j] = (float)(int32_t)x[j].i;
+        return;
+    }
+    Scalar wide[LANES];
+    cast_lanes(DT_f32, from, false, n, x, wide);
+    for (int j = 0; j < n; j++)
+        r[j] = (float)wide[j].f;
+}
+
+void floats_ew(Op op, int n, const float *x, const float *y, void *restrict to)
+{
+    float *restrict r = to;
+    Scalar *restrict truth = to;
+#define EACH(v) for (int j = 0; j < n; j++) { float a = x[j], b = y[j]; (void)b; r[j] = (v); } return
+#define TEST(v) for (int j = 0; j < n; j++) truth[j].i = (v); return
+    switch ((int)op) {
+    case OP_neg: EACH(-a);
+    case OP_abs: EACH(fabsf(a));
+    case OP_add: EACH(a + b);
+    case OP_sub: EACH(a - b);
+    case OP_mul: EACH(a * b);
+    case OP_div: EACH(a / b);
+    case OP_sqrt: for (int j = 0; j < n; j++) r[j] = sqrtf(x[j]); return;
+    case OP_max: EACH(a != a ? a : b != b ? b : a > b || (a == b && !signbit(a)) ? a : b);
+    case OP_min: EACH(a != a ? a : b != b ? b : a < b || (a == b && signbit(a)) ? a : b);
+    case OP_lt: TEST(x[j] < y[j]);
+    case OP_le: TEST(x[j] <= y[j]);
+    case OP_eq: TEST(x[j] == y[j]);
+    }
+#undef EACH
+#undef TEST
+    Scalar a[LANES] = { 0 }, b[LANES] = { 0 }, v[LANES];
+    floats_to_scalars(n, x, a);
+    if (y != x)
+        floats_to_scalars(n, y, b);
+    ASSERT(!prim_info[op].compares);
+    ew_lanes(op, DT_f32, n, a, y != x ? b : a, v);
+    for (int j = 0; j < n; j++)
+        r[j] = (float)v[j].f;
+}
+
+/* ---- a block of rows times columns ------------------------------------------------------------------------- */
+/* One text for vectors of any width; each width is compiled for the processors that have it. a: [k][ROWS], b: [k][COLS], c: [ROWS][COLS]. */
+#define BLOCK(name, width, attribute) \
+    typedef float Vec##name __attribute__((vector_size(4 * (width)), aligned(4), may_alias)); \
+    attribute static void block_##name(int64_t k, const float *a, const float *b, float *c) \
+    { \
+        for (int h = 0; h < COLS; h += (width)) { \
+            Vec##name sum[ROWS] = { 0 }; \
+            for (int64_t from = 0; from < k; from += KC) { \
+                Vec##name part[ROWS] = { 0 }; \
+                int64_t to = from + KC < k ? from + KC : k; \
+                for (int64_t i = from; i < to; i++) { \
+                    Vec##name v = *(const Vec##name *)(b + i * COLS + h); \
+                    for (int r = 0; r < ROWS; r++) \
+                        part[r] += v * a[i * ROWS + r]; \
+                } \
+                for (int r = 0; r < ROWS; r++) \
+                    sum[r] += part[r]; \
+            } \
+            for (int r = 0; r < ROWS; r++) \
+                *(Vec##name *)(c + r * COLS + h) = sum[r]; \
+        } \
+    }
+typedef void BlockFn(int64_t k, const float *a, const float *b, float *c);
+BLOCK(narrow, 4, )
+#if defined(__x86_64__)
+BLOCK(avx2, 8, __attribute__((target("avx2,fma"))))
+BLOCK(avx512, 16, __attribute__((target("avx512f"))))
+#endif
+
+static BlockFn *block_best(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f"))
+        return block_avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return block_avx2;
+#endif
+    return block_narrow;
+}
+
+/* ---- which axes a factor depends on -------------------------------------------------------------------------- */
+static uint32_t dim_axes(const Dim *d, int rank)
+{
+    uint32_t m = 0;
+    for (int k = 0; k < rank && d->idx_mask; k++)
+        if (dim_uses(d, k))
+            m |= axis_bit(k);
+    return m;
+}
+
+static uint32_t node_axes(const Eval *ev, const Node *n)
+{
+    const NodeState *f = eval_state(ev, n);
+    uint32_t m = 0;
+    if (f->stored || n->op == OP_random) {
+        for (int k = 0; k < n->rank; k++)
+            if (f->dims[k] > 1)
+                m |= axis_bit(k);
+    } else if (n->op == OP_iota) {
+        m = axis_bit(n->axis);
+    } else if (n->op == OP_view || n->op == OP_gather) {
+        const View *v = &n->view;
+        for (int k = 0; k < v->nidx; k++)
+            m |= dim_axes(v->idx[k], n->rank);
+        for (int k = 0; k < v->npred; k++)
+            m |= dim_axes(v->pred[k].e, n->rank) | dim_axes(v->pred[k].n, n->rank);
+        for (int k = 1; k < n->nin; k++)
+            m |= node_axes(ev, n->in[k]);
+    } else {
+        for (int k = 0; k < n->nin; k++)
+            m |= node_axes(ev, n->in[k]);
+    }
+    return m;
+}
+
+/* ---- panels ------------------------------------------------------------------------------------------------------ */
+typedef struct Contract {
+    const Node *space;                  /* what is summed: the product, or a view of it */
+    const Node *row, *col;              /* the factors */
+    uint32_t rows, cols, sum, outer;    /* masks of axes: of one factor only; reduced; the rest, one product after the other */
+    int64_t stride[MAX_RANK];           /* of each axis in the result */
+    int64_t nrow, ncol, nsum;
+} Contract;
+
+static int64_t mask_count(const Eval *ev, uint32_t axes)
+{
+    int64_t n = 1;
+    for (int k = 0; k < ev->rank; k++)
+        if (axes & axis_bit(k))
+            n *= ev->dim[k];
+    return n;
+}
+
+static int64_t mask_place(const Eval *ev, uint32_t axes)
+{
+    int64_t at = 0;
+    for (int k = 0; k < ev->rank; k++)
+        if (axes & axis_bit(k))
+            at = at * ev->dim[k] + ev->idx[k];
+    return at;
+}
+
+/* The axes of c->space that a factor depends on. */
+static uint32_t factor_axes(const Eval *ev, const Node *space, const Node *x)
+{
+    uint32_t own = node_axes(ev, x), m = 0;
+    if (space->op != OP_view)
+        return own;
+    for (int k = 0; k < x->rank; k++)
+        if (own & axis_bit(k))
+            m |= dim_axes(space->view.idx[k], space->rank);
+    return m;
+}
+
+/* Evaluates a factor at the outer index `outer` into panels of `width` of its free axes: element (f, k) lies at panel f / width, [k][f % width]. */
+static void panels_fill(Eval *ev, const Contract *c, const Node *x, uint32_t free_axes, int width, const int64_t *outer, float *to)
+{
+    int slot = cone_begin_below(ev, c->space, x);
+    memcpy(ev->idx, outer, sizeof ev->idx);
+    nest_lane(ev, free_axes | c->sum);
+    int64_t nfree = mask_count(ev, free_axes), extent = ev->lane < 0 ? 1 : ev->dim[ev->lane];
+    uint32_t lane_bit = ev->lane < 0 ? 0 : axis_bit(ev->lane), rest = (free_axes | c->sum) & ~lane_bit;
+    if (nfree % width)
+        memset(to + nfree / width * width * c->nsum, 0, (size_t)(width * c->nsum) * sizeof *to);
+    int64_t step_free = 0, step_sum = 0;
+    if (ev->lane >= 0) {
+        int64_t below = 1;
+        uint32_t own = free_axes & lane_bit ? free_axes : c->sum;
+        for (int k = ev->lane + 1; k < ev->rank; k++)
+            if (own & axis_bit(k))
+                below *= ev->dim[k];
+        *(own == free_axes ? &step_free : &step_sum) = below;
+    }
+    do {
+        for (int64_t l = 0; l < extent; l += LANES) {
+            int m = extent - l < LANES ? (int)(extent - l) : LANES;
+            if (ev->lane >= 0)
+                ev->idx[ev->lane] = l;
+            eval_block(ev, m);
+            const float *v = (const float *)ev->slot.at[slot];
+            int64_t f = mask_place(ev, free_axes), k = mask_place(ev, c->sum);
+            if (step_free)
+                for (int j = 0; j < m; j++, f += step_free)
+                    to[(f / width * c->nsum + k) * width + f % width] = v[j];
+            else {
+                float *at = to + (f / width * c->nsum + k) * width + f % width;
+                for (int j = 0; j < m; j++)
+                    at[j * step_sum * width] = v[j];
+            }
+        }
+        if (ev->lane >= 0)
+            ev->idx[ev->lane] = 0;
+    } while (nest_next(ev, rest));
+}
+
+/* Where each element of the product lies in the result. */
+static void places_fill(Eval *ev, const Contract *c, uint32_t axes, int64_t *at)
+{
+    int64_t n = 0;
+    memset(ev->idx, 0, sizeof ev->idx);
+    do {
+        int64_t off = 0;
+        for (int k = 0; k < ev->rank; k++)
+            if (axes & axis_bit(k))
+                off += ev->idx[k] * c->stride[k];
+        at[n++] = off;
+    } while (nest_next(ev, axes));
+}
+
+static void product(const Contract *c, BlockFn *block, const float *row, const float *col, const int64_t *row_at, const int64_t *col_at, float *out)
+{
+    float tile[ROWS * COLS];
+    for (int64_t j = 0; j < c->ncol; j += COLS)
+        for (int64_t i = 0; i < c->nrow; i += ROWS) {
+            block(c->nsum, row + i * c->nsum, col + j * c->nsum, tile);
+            for (int r = 0; r < ROWS && i + r < c->nrow; r++)
+                for (int q = 0; q < COLS && j + q < c->ncol; q++)
+                    out[row_at[i + r] + col_at[j + q]] = tile[r * COLS + q];
+        }
+}
+
+static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+bool ready_contract(Eval *ev, const Node *n, const Tensor *out)
+{
+    const Node *x = n->in[0], *mul = x->op == OP_view && !x->view.npred ? x->in[0] : x;
+    const NodeState *f = eval_state(ev, x);
+    if (n->kind != FOLD_sum || n->dt != DT_f32 || mul->op != OP_mul || f->stored || eval_state(ev, mul)->stored || mul->in[0] == mul->in[1] || !x->rank)
+        return false;
+    uint32_t all = (uint32_t)((1ull << x->rank) - 1), kept = all & ~n->axes, a = factor_axes(ev, x, mul->in[0]), b = factor_axes(ev, x, mul->in[1]);
+    Contract c = { .space = x, .row = mul->in[0], .col = mul->in[1], .sum = n->axes & all, .outer = kept & a & b, .rows = kept & ~b, .cols = kept & b & ~a };
+    ev->rank = x->rank;
+    memcpy(ev->dim, f->dims, sizeof *f->dims * (size_t)x->rank);
+    int64_t total = mask_count(ev, all);
+    for (int k = x->rank - 1, o = n->rank - 1; k >= 0; k--)
+        if (kept & axis_bit(k))
+            c.stride[k] = out->strides[o--];
+    for (int k = x->rank - 1; k >= 0; k--) {            /* columns lie together in the result */
+        if (!(kept & axis_bit(k)) || ev->dim[k] < 2)
+            continue;
+        if (c.rows & axis_bit(k)) {
+            uint32_t m = c.rows;
+            const Node *p = c.row;
+            c.rows = c.cols, c.cols = m, c.row = c.col, c.col = p;
+        }
+        break;
+    }
+    c.nsum = mask_count(ev, c.sum), c.ncol = mask_count(ev, c.cols), c.nrow = mask_count(ev, c.rows);
+    if (total < least_work || c.nrow < FEWEST || c.ncol < FEWEST)
+        return false;
+    for (int k = 0; k < x->rank && up(c.nrow, ROWS) * c.nsum > panel_limit; k++)        /* too many rows at once: outer ones by themselves */
+        if (c.rows & axis_bit(k) && mask_count(ev, c.rows & ~axis_bit(k)) >= FEWEST) {
+            c.rows &= ~axis_bit(k), c.outer |= axis_bit(k);
+            c.nrow = mask_count(ev, c.rows);
+        }
+    if (up(c.nrow, ROWS) * c.nsum > 4 * panel_limit || up(c.ncol, COLS) * c.nsum > 8 * panel_limit)
+        return false;
+    size_t rows = (size_t)(up(c.nrow, ROWS) * c.nsum) * sizeof(float), cols = (size_t)(up(c.ncol, COLS) * c.nsum) * sizeof(float);
+    NodeState *own = eval_state(ev, n);
+    uint8_t *block = own->stage = block_alloc((size_t)(c.nrow + c.ncol) * sizeof(int64_t) + rows + cols);
+    if (!block)
+        fail(ev->cx, E_NOMEM, "no memory for the panels of a product");
+    int64_t *row_at = (int64_t *)block, *col_at = row_at + c.nrow, outer[MAX_RANK] = { 0 }, next[MAX_RANK], seen = -1;
+    float *row = (float *)(col_at + c.ncol), *col = row + rows / sizeof(float);
+    int64_t dim[MAX_RANK];
+    memcpy(dim, ev->dim, sizeof dim);
+    places_fill(ev, &c, c.rows, row_at);
+    places_fill(ev, &c, c.cols, col_at);
+    for (bool more = true; more;) {
+        ev->rank = x->rank;                             /* evaluating a factor leaves its own loops behind */
+        memcpy(ev->dim, dim, sizeof dim);
+        memcpy(ev->idx, outer, sizeof outer);
+        int64_t off = 0, which = mask_place(ev, c.outer & factor_axes(ev, x, c.col));
+        for (int k = 0; k < x->rank; k++)
+            off += outer[k] * c.stride[k];
+        more = nest_next(ev, c.outer);
+        memcpy(next, ev->idx, sizeof next);
+        ctx_poll(ev->cx);
+        if (which != seen)
+            panels_fill(ev, &c, c.col, c.cols, COLS, outer, col);
+        seen = which;
+        panels_fill(ev, &c, c.row, c.rows, ROWS, outer, row);
+        product(&c, block_best(), row, col, row_at, col_at, (float *)out->data + off);
+        memcpy(outer, next, sizeof outer);
+    }
+    block_free(own->stage);
+    own->stage = NULL;
+    return true;
+}
