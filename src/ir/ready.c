@@ -75,7 +75,11 @@ void floats_ew(Op op, int n, const float *x, const float *y, void *restrict to)
     case OP_sub: EACH(a - b);
     case OP_mul: EACH(a * b);
     case OP_div: EACH(a / b);
-    case OP_sqrt: for (int j = 0; j < n; j++) r[j] = sqrtf(x[j]); return;
+    case OP_sqrt: EACH(sqrtf(a));
+    case OP_floor: EACH(floorf(a));
+    case OP_ceil: EACH(ceilf(a));
+    case OP_trunc: EACH(truncf(a));
+    case OP_round: EACH(rintf(a));
     case OP_max: EACH(a != a ? a : b != b ? b : a > b || (a == b && !signbit(a)) ? a : b);
     case OP_min: EACH(a != a ? a : b != b ? b : a < b || (a == b && signbit(a)) ? a : b);
     case OP_lt: TEST(x[j] < y[j]);
