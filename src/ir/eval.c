@@ -35,7 +35,7 @@ static inline int64_t lane_at(const Lanes *l, int j)
     return l->v ? l->v[j] : ix_add(l->start, ix_mul(l->step, j));
 }
 
-static void lin_make(Eval *ev, Lin *l, const Dim *d)
+void lin_make(Eval *ev, Lin *l, const Dim *d)
 {
     *l = (Lin){.d = d, .linear = true};
     if (!d->idx_mask) {
@@ -397,6 +397,8 @@ void eval_block(Eval *ev, int n)
         case STEP_cast:
             if (floats(ev, s->n))
                 floats_cast(s->n->in[0]->dt, n, slot[s->a], (float *)r);
+            else if (floats(ev, s->n->in[0]) && (s->n->dt == DT_i8 || s->n->dt == DT_u8 || s->n->dt == DT_i32))
+                floats_to_ints(s->n->dt, s->n->saturate, n, (const float *)slot[s->a], r);
             else
                 cast_lanes(s->n->dt, s->n->in[0]->dt, s->n->saturate, n, slot_scalars(ev, s->n->in[0], s->a), r);
             break;
@@ -1010,7 +1012,7 @@ static void eval_store(Eval *ev, NodeState *f)
             ((int64_t *)t->data)[k] = dim_eval(n->size[k], ev->syms, NULL);
         break;
     case OP_fold:
-        if (!ev->ready || !ready_contract(ev, n, t))
+        if (!ev->ready || !(ready_contract(ev, n, t) || ready_taps(ev, n, t)))
             eval_fold(ev, n, t);
         break;
     case OP_scan: eval_scan(ev, n, t); break;

@@ -92,6 +92,7 @@ static inline NodeState *eval_state(const Eval *ev, const Node *n)
 /* ---- eval.c ---- */
 /* Starts a program whose loop nest is the space of x; the value of x is its last slot, which is returned. */
 int cone_begin(Eval *ev, const Node *x, bool top);
+void lin_make(Eval *ev, Lin *l, const Dim *d);
 /* The same for an operand of x or, where x is a view, of what x reads; in the space of x. */
 int cone_begin_below(Eval *ev, const Node *x, const Node *operand);
 /* The axis along which lanes run: the innermost of reasonable size among those allowed, else the largest. */
@@ -109,6 +110,9 @@ void floats_store(float *p, int64_t step, int n, const float *x);
 /* An elementwise primitive on float32 operands; r: floats, or Scalars when it compares. The same values as ew_lanes gives. */
 void floats_ew(Op op, int n, const float *x, const float *y, void *restrict r);
 void floats_cast(DType from, int n, const Scalar *x, float *restrict r);          /* to float32 */
+void floats_to_ints(DType to, bool saturate, int n, const float *x, Scalar *restrict r);      /* i8, u8, i32 */
 /* A sum of products whose factors do not depend on all of the same axes, by packed panels; false when it is none. */
 bool ready_contract(Eval *ev, const Node *n, const Tensor *out);
+/* A sum of products, or a maximum, of what lies in memory at places that are linear in the axes (depthwise convolutions, pools); false when it is none. */
+bool ready_taps(Eval *ev, const Node *n, const Tensor *out);
 #endif

@@ -49,6 +49,19 @@ void floats_store(float *p, int64_t step, int n, const float *x)
             memcpy(p + step * j, &x[j], sizeof *p);
 }
 
+/* From float32 to a small integer, where that is plain truncation; lanes for which it is not go the general way. */
+void floats_to_ints(DType to, bool saturate, int n, const float *x, Scalar *restrict r)
+{
+    for (int j = 0; j < n; j++) {
+        if (x[j] > -2147483648.0f && x[j] < 2147483648.0f) {
+            int32_t v = (int32_t)x[j];
+            r[j].i = to == DT_i8 ? (int8_t)v : to == DT_u8 ? (uint8_t)v : v;
+        } else {
+            r[j] = scalar_cast(to, DT_f32, (Scalar){ .f = x[j] }, saturate);
+        }
+    }
+}
+
 void floats_cast(DType from, int n, const Scalar *x, float *restrict r)
 {
     if (from == DT_i8 || from == DT_u8 || from == DT_i32 || from == DT_bool) {
@@ -61,6 +74,9 @@ void floats_cast(DType from, int n, const Scalar *x, float *restrict r)
     for (int j = 0; j < n; j++)
         r[j] = (float)wide[j].f;
 }
+
+static inline float max_float(float a, float b) { return a != a ? a : b != b ? b : a > b || (a == b && !signbit(a)) ? a : b; }
+static inline float min_float(float a, float b) { return a != a ? a : b != b ? b : a < b || (a == b && signbit(a)) ? a : b; }
 
 void floats_ew(Op op, int n, const float *x, const float *y, void *restrict to)
 {
@@ -80,8 +96,8 @@ void floats_ew(Op op, int n, const float *x, const float *y, void *restrict to)
     case OP_ceil: EACH(ceilf(a));
     case OP_trunc: EACH(truncf(a));
     case OP_round: EACH(rintf(a));
-    case OP_max: EACH(a != a ? a : b != b ? b : a > b || (a == b && !signbit(a)) ? a : b);
-    case OP_min: EACH(a != a ? a : b != b ? b : a < b || (a == b && signbit(a)) ? a : b);
+    case OP_max: EACH(max_float(a, b));
+    case OP_min: EACH(min_float(a, b));
     case OP_lt: TEST(x[j] < y[j]);
     case OP_le: TEST(x[j] <= y[j]);
     case OP_eq: TEST(x[j] == y[j]);
@@ -346,5 +362,209 @@ bool ready_contract(Eval *ev, const Node *n, const Tensor *out)
     }
     block_free(own->stage);
     own->stage = NULL;
+    return true;
+}
+
+/* ---- taps: folds of one or two factors that lie in memory at linear places -------------------------------------------- */
+typedef struct Affine { int64_t c, coef[MAX_RANK]; } Affine;        /* c + sum of coef[k] * index k */
+typedef struct Factor {
+    const float *data;
+    Affine at;
+    int npred;
+    struct { Affine e; int64_t n; } pred[2 * MAX_RANK];             /* inside where each 0 <= e < n; else fill */
+    float fill;
+} Factor;
+
+/* d over variables that are themselves `var` (NULL: the axes); false when it is not linear. */
+static bool affine_make(Eval *ev, const Dim *d, const Affine *var, Affine *r)
+{
+    Lin l;
+    lin_make(ev, &l, d);
+    *r = (Affine){ .c = l.c };
+    for (int k = 0; l.linear && k < l.n; k++) {
+        if (l.var[k] >= MAX_RANK)
+            return false;
+        if (!var) {
+            r->coef[l.var[k]] += l.coef[k];
+            continue;
+        }
+        r->c += l.coef[k] * var[l.var[k]].c;
+        for (int j = 0; j < MAX_RANK; j++)
+            r->coef[j] += l.coef[k] * var[l.var[k]].coef[j];
+    }
+    return l.linear;
+}
+
+static void affine_add(Affine *to, int64_t times, const Affine *x)
+{
+    to->c += times * x->c;
+    for (int k = 0; k < MAX_RANK; k++)
+        to->coef[k] += times * x->coef[k];
+}
+
+static bool factor_make(Eval *ev, const Node *space, const Node *x, Factor *f)
+{
+    Affine axis[MAX_RANK] = { 0 }, e;
+    *f = (Factor){ 0 };
+    for (int k = 0; k < x->rank; k++) {
+        if (space == x || space->op != OP_view)
+            axis[k].coef[k] = 1;
+        else if (!affine_make(ev, space->view.idx[k], NULL, &axis[k]))
+            return false;
+    }
+    bool view = !eval_state(ev, x)->stored && x->op == OP_view;
+    const Node *source = view ? x->in[0] : x;
+    if (x->dt != DT_f32 || !eval_state(ev, source)->stored)
+        return false;
+    const Tensor *t = eval_state(ev, source)->val;
+    f->data = t->data;
+    for (int k = 0; k < source->rank; k++) {
+        if (!view)
+            e = axis[k];
+        else if (!affine_make(ev, x->view.idx[k], axis, &e))
+            return false;
+        affine_add(&f->at, t->strides[k], &e);
+    }
+    f->npred = view ? x->view.npred : 0;
+    f->fill = view ? (float)x->view.fill.f : 0;
+    for (int k = 0; k < f->npred; k++)
+        if (k == COUNT_OF(f->pred) || x->view.pred[k].n->idx_mask || !affine_make(ev, x->view.pred[k].e, axis, &f->pred[k].e))
+            return false;
+        else
+            f->pred[k].n = dim_eval(x->view.pred[k].n, ev->syms, NULL);
+    return true;
+}
+
+static int64_t affine_at(const Eval *ev, const Affine *a)
+{
+    int64_t v = a->c;
+    for (int k = 0; k < ev->rank; k++)
+        v += a->coef[k] * ev->idx[k];
+    return v;
+}
+
+/* n lanes of a factor from ev->idx on. */
+static void factor_load(const Eval *ev, const Factor *f, int n, float *restrict r)
+{
+    int lo = 0, hi = n;
+    for (int k = 0; k < f->npred; k++) {
+        int64_t e = affine_at(ev, &f->pred[k].e), step = ev->lane < 0 ? 0 : f->pred[k].e.coef[ev->lane], m = f->pred[k].n;
+        while (lo < hi && !(e + step * lo >= 0 && e + step * lo < m))
+            lo++;
+        while (lo < hi && !(e + step * (hi - 1) >= 0 && e + step * (hi - 1) < m))
+            hi--;
+    }
+    const float *p = f->data + affine_at(ev, &f->at);
+    int64_t step = ev->lane < 0 ? 0 : f->at.coef[ev->lane];
+    for (int j = 0; j < lo; j++)
+        r[j] = f->fill;
+    if (step == 1)
+        memcpy(r + lo, p + lo, (size_t)(hi - lo) * sizeof *r);
+    else
+        for (int j = lo; j < hi; j++)
+            memcpy(&r[j], p + step * j, sizeof *r);
+    for (int j = hi; j < n; j++)
+        r[j] = f->fill;
+}
+
+typedef struct Taps { FoldKind kind; int nfactor; Factor factor[2]; } Taps;
+
+static void taps_add(const Eval *ev, const Taps *t, int n, float *restrict acc)
+{
+    float x[LANES], y[LANES];
+    factor_load(ev, &t->factor[0], n, x);
+    if (t->nfactor == 2 && t->factor[1].npred == 0 && (ev->lane < 0 || t->factor[1].at.coef[ev->lane] == 0)) {
+        float w;
+        memcpy(&w, t->factor[1].data + affine_at(ev, &t->factor[1].at), sizeof w);
+        for (int j = 0; j < n; j++)
+            acc[j] += x[j] * w;
+    } else if (t->nfactor == 2) {
+        factor_load(ev, &t->factor[1], n, y);
+        for (int j = 0; j < n; j++)
+            acc[j] += x[j] * y[j];
+    } else if (t->kind == FOLD_max) {
+        for (int j = 0; j < n; j++)
+            acc[j] = max_float(acc[j], x[j]);
+    } else {
+        for (int j = 0; j < n; j++)
+            acc[j] = min_float(acc[j], x[j]);
+    }
+}
+
+/* One result from the lanes of a reduced axis. */
+static float taps_close(FoldKind kind, int n, const float *acc)
+{
+    double sum = 0;
+    float most = acc[0];
+    for (int j = 0; j < n; j++) {
+        sum += acc[j];
+        most = kind == FOLD_max ? max_float(most, acc[j]) : min_float(most, acc[j]);
+    }
+    return kind == FOLD_sum ? (float)sum : most;
+}
+
+bool ready_taps(Eval *ev, const Node *n, const Tensor *out)
+{
+    const Node *x = n->in[0], *mul = x->op == OP_view && !x->view.npred ? x->in[0] : x;
+    const NodeState *f = eval_state(ev, x);
+    Taps t = { .kind = n->kind };
+    uint32_t all = (uint32_t)((1ull << x->rank) - 1), red = n->axes & all, kept = all & ~red;
+    if (n->dt != DT_f32 || !x->rank || !f->count)
+        return false;
+    if (n->kind == FOLD_sum && mul->op == OP_mul && !eval_state(ev, mul)->stored && (x == mul || !f->stored)) {
+        t.nfactor = 2;
+        if (!factor_make(ev, x, mul->in[0], &t.factor[0]) || !factor_make(ev, x, mul->in[1], &t.factor[1]))
+            return false;
+    } else if (n->kind == FOLD_max || n->kind == FOLD_min) {
+        t.nfactor = 1;
+        if (!factor_make(ev, x, x, &t.factor[0]))
+            return false;
+    } else {
+        return false;
+    }
+    ev->rank = x->rank;
+    int64_t stride[MAX_RANK] = { 0 };
+    for (int k = x->rank - 1, o = n->rank - 1; k >= 0; k--) {
+        ev->dim[k] = f->dims[k], ev->idx[k] = 0;
+        if (kept & axis_bit(k))
+            stride[k] = out->strides[o--];
+    }
+    nest_lane(ev, all);
+    uint32_t lane_bit = axis_bit(ev->lane);
+    bool serial = red & lane_bit;
+    int64_t extent = ev->dim[ev->lane];
+    float part[LANES], acc[LANES], start = (float)fold_start(n->kind, DT_f32).f;
+    do {
+        for (int64_t l = 0; l < (serial ? 1 : extent); l += LANES) {
+            int m = extent - l < LANES ? (int)(extent - l) : LANES, taps = 0;
+            for (int j = 0; j < m; j++)
+                part[j] = acc[j] = start;
+            do {
+                for (int64_t c = l; c < (serial ? extent : l + 1); c += LANES) {
+                    ev->idx[ev->lane] = c;
+                    taps_add(ev, &t, serial && extent - c < LANES ? (int)(extent - c) : m, t.kind == FOLD_sum ? part : acc);
+                }
+                if (t.kind == FOLD_sum && ++taps == KC) {
+                    for (int j = 0; j < m; j++)
+                        acc[j] += part[j], part[j] = 0;
+                    taps = 0;
+                }
+                if (serial)
+                    ev->idx[ev->lane] = 0;
+            } while (nest_next(ev, red & ~lane_bit));
+            for (int j = 0; j < m && t.kind == FOLD_sum; j++)
+                acc[j] += part[j];
+            float *to = (float *)out->data;
+            for (int k = 0; k < x->rank; k++)
+                to += ev->idx[k] * stride[k];
+            if (serial)
+                *to = taps_close(n->kind, m, acc);
+            else
+                floats_store(to, stride[ev->lane], m, acc);
+        }
+        ev->idx[ev->lane] = 0;
+        if (++ev->blocks % 256 == 0)
+            ctx_poll(ev->cx);
+    } while (nest_next(ev, kept & ~lane_bit));
     return true;
 }
