@@ -125,8 +125,8 @@ SN_API int sn_model_output_count(const sn_model *model);
 SN_API sn_status sn_model_input(const sn_model *model, int index, sn_port *port, sn_error *err);
 SN_API sn_status sn_model_output(const sn_model *model, int index, sn_port *port, sn_error *err);
 
-/* Metadata: the model's own pairs, after the pairs "producer", "producer_version", "domain", "doc", "ir_version" and "opset" (as "ai.onnx:17 x:1").
- * Strings live as long as the model. sn_model_meta: the value of a key, NULL when there is none. */
+/* Metadata: the model's own pairs, after the pairs "producer", "producer_version", "domain", "doc", "model_version", "graph" (its
+ * name), "graph_doc", "ir_version" and "opset" (as "ai.onnx:17 x:1"): nine. Strings live as long as the model. sn_model_meta: the value of a key, NULL when there is none. */
 SN_API int sn_model_meta_count(const sn_model *model);
 SN_API sn_status sn_model_meta_at(const sn_model *model, int index, const char **key, const char **value, sn_error *err);
 SN_API const char *sn_model_meta(const sn_model *model, const char *key);

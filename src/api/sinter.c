@@ -93,11 +93,14 @@ sn_model *model_wrap(OnnxModel *m)
     sn_model *s = NEW(a, sn_model);
     s->m = m;
     s->in = model_inputs(a, m, &s->nin);
-    s->meta = NEWS(a, MetaPair, m->nmeta + 6);
+    s->meta = NEWS(a, MetaPair, m->nmeta + 9);
     meta_add(s, "producer", m->producer);
     meta_add(s, "producer_version", m->producer_version);
     meta_add(s, "domain", m->domain);
     meta_add(s, "doc", m->doc);
+    meta_add(s, "model_version", arena_fmt(a, "%lld", (long long)m->model_version));
+    meta_add(s, "graph", m->graph->name);
+    meta_add(s, "graph_doc", m->graph->doc);
     meta_add(s, "ir_version", arena_fmt(a, "%lld", (long long)m->ir_version));
     Text t = { .arena = a };
     text_add(&t, "%s", "");

@@ -393,6 +393,7 @@ static void read_graph(OnnxReader *r, const PbSpan *msg, OnnxGraph *g)
     while (pb_next(&p))
         switch (p.number) {
         case PB_Graph_name: g->name = pb_str(&p, r->arena); break;
+        case PB_Graph_doc_string: g->doc = pb_str(&p, r->arena); break;
         case PB_Graph_node:
             if (g->nnode % 1024 == 0)
                 ctx_poll(r->cx);
@@ -496,6 +497,7 @@ static void read_model(OnnxReader *r, const PbSpan *msg)
     while (pb_next(&p))
         switch (p.number) {
         case PB_Model_ir_version: m->ir_version = (int64_t)p.v; break;
+        case PB_Model_model_version: m->model_version = (int64_t)p.v; break;
         case PB_Model_producer_name: m->producer = pb_str(&p, r->arena); break;
         case PB_Model_producer_version: m->producer_version = pb_str(&p, r->arena); break;
         case PB_Model_domain: m->domain = pb_str(&p, r->arena); break;

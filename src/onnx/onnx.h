@@ -48,7 +48,7 @@ typedef struct OnnxNode {
 } OnnxNode;
 
 struct OnnxGraph {
-    const char *name;
+    const char *name, *doc;             /* doc: NULL when there is none */
     int nnode, ninit, nin, nout, ninfo;
     OnnxNode *node; OnnxTensor *init;   /* sparse initialisers arrive here made dense */
     OnnxValue *in, *out, *info;
@@ -66,7 +66,7 @@ typedef struct OnnxFunction {
 typedef struct OnnxModel {
     Arena *arena;
     const char *path;                   /* as given, for messages; "<memory>" when loaded from memory */
-    int64_t ir_version;
+    int64_t ir_version, model_version;
     const char *producer, *producer_version, *domain, *doc;
     int nopset, nfunction, nmeta;
     const OnnxOpset *opset; OnnxFunction *function;

@@ -921,7 +921,7 @@ static void tx_header(Tx *t, OnnxModel *m, OpsetVec *opset, NameVec *meta_key, N
         if (is_ir)
             m->ir_version = tx_int(t);
         else if (is_version)
-            tx_int(t);
+            m->model_version = tx_int(t);
         else if (is_opset)
             tx_opsets(t, opset);
         else if (is_meta)

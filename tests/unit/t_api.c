@@ -72,7 +72,7 @@ static void test_dtypes_agree(void **state)
 /* ---- models ------------------------------------------------------------------------------------------------------------------------- */
 
 static const char text_model[] =
-    "<ir_version: 10, opset_import: [\"\" : 21, \"local\" : 2], producer_name: \"me\", metadata_props: [\"k\" : \"v\"]>\n"
+    "<ir_version: 10, opset_import: [\"\" : 21, \"local\" : 2], producer_name: \"me\", model_version: 7, metadata_props: [\"k\" : \"v\"]>\n"
     "net (float[N, 3, ?] x, int64 k) => (float[N, 3, M] y, bool b) <float[1] w = {2}> { y = Mul(x, w)\n b = Cast<to = 9>(k) }\n";
 
 static void test_ports(void **state)
@@ -101,6 +101,9 @@ static void test_ports(void **state)
     assert_int_equal(sn_model_output(m, -1, &p, &err), SN_INVALID);
     assert_string_equal(sn_model_meta(m, "producer"), "me");
     assert_string_equal(sn_model_meta(m, "k"), "v");
+    assert_string_equal(sn_model_meta(m, "model_version"), "7");
+    assert_string_equal(sn_model_meta(m, "graph"), "net");
+    assert_string_equal(sn_model_meta(m, "graph_doc"), "");
     assert_string_equal(sn_model_meta(m, "opset"), "ai.onnx:21 local:2");
     assert_null(sn_model_meta(m, "nothing"));
     assert_int_equal(sn_model_meta_at(m, sn_model_meta_count(m) - 1, &key, &value, &err), SN_OK);

@@ -1,0 +1,144 @@
+"""Element types and arrays: between numbers of ONNX's TensorProto.DataType, sinter's names, ONNX's words and NumPy.
+
+NumPy is imported when the first array is needed, so that `import sinter` alone is quick. The types that NumPy lacks are those of the
+package ml_dtypes; without it their arrays are the bare bytes, uint8 or uint16.
+"""
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Union
+
+from . import _core
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+    DTypeLike = Union[str, int, np.dtype[Any], type]
+
+
+class _Row(NamedTuple):
+    number: int     # of TensorProto.DataType
+    name: str       # sinter's
+    word: str       # as in "tensor(float)"
+    numpy: str      # NumPy's, or ml_dtypes'
+    storage: str    # what holds it where ml_dtypes is missing; "" when NumPy has it
+
+
+# One row for each dtype.
+_ROWS = [_Row(*row) for row in (
+    (1, "f32", "float", "float32", ""), (11, "f64", "double", "float64", ""), (10, "f16", "float16", "float16", ""),
+    (16, "bf16", "bfloat16", "bfloat16", "uint16"),
+    (17, "f8e4m3fn", "float8e4m3fn", "float8_e4m3fn", "uint8"), (18, "f8e4m3fnuz", "float8e4m3fnuz", "float8_e4m3fnuz", "uint8"),
+    (19, "f8e5m2", "float8e5m2", "float8_e5m2", "uint8"), (20, "f8e5m2fnuz", "float8e5m2fnuz", "float8_e5m2fnuz", "uint8"),
+    (24, "f8e8m0", "float8e8m0", "float8_e8m0fnu", "uint8"), (23, "f4e2m1", "float4e2m1", "float4_e2m1fn", "uint8"),
+    (3, "i8", "int8", "int8", ""), (5, "i16", "int16", "int16", ""), (6, "i32", "int32", "int32", ""), (7, "i64", "int64", "int64", ""),
+    (2, "u8", "uint8", "uint8", ""), (4, "u16", "uint16", "uint16", ""), (12, "u32", "uint32", "uint32", ""),
+    (13, "u64", "uint64", "uint64", ""), (9, "bool", "bool", "bool", ""),
+    (22, "i4", "int4", "int4", "int8"), (21, "u4", "uint4", "uint4", "uint8"), (26, "i2", "int2", "int2", "int8"),
+    (25, "u2", "uint2", "uint2", "uint8"))]
+_BY_NUMBER = {row.number: row for row in _ROWS}
+_BY_NUMPY = {row.numpy: row for row in _ROWS}
+_BY_WORD = {row.word: row for row in _ROWS}
+
+
+def type_word(number: int) -> str:
+    """ONNX's word for a tensor of a dtype, as "tensor(float)"; "?" for what is no tensor of numbers."""
+    row = _BY_NUMBER.get(number)
+    return f"tensor({row.word})" if row else "?"
+
+
+def name_of(number: int) -> str | None:
+    """sinter's name of a dtype, as "f32"; None for a number that is none."""
+    row = _BY_NUMBER.get(number)
+    return row.name if row else None
+
+
+def number_of(dtype: DTypeLike) -> int:
+    """The number of a dtype, which is given as a number, as sinter's name ("f32"), as ONNX's ("tensor(float)", "float"), or as NumPy's."""
+    if isinstance(dtype, int) and not isinstance(dtype, bool) and dtype in _BY_NUMBER:
+        return dtype
+    if isinstance(dtype, str):
+        number = _core.dtype_number(dtype)
+        if number:
+            return number
+        word = dtype[7:-1] if dtype.startswith("tensor(") and dtype.endswith(")") else dtype
+        if word in _BY_WORD:
+            return _BY_WORD[word].number
+    import numpy as np
+    try:
+        name = np.dtype(dtype).name  # type: ignore[arg-type]
+    except TypeError:
+        name = str(dtype)
+    row = _BY_NUMPY.get(name)
+    if row is None:
+        raise _core.InvalidArgument(f"{dtype!r} is no dtype that sinter has; \"f32\" or numpy.float32 would be one")
+    return row.number
+
+
+@cache
+def numpy_dtype(number: int) -> np.dtype[Any]:
+    """NumPy's dtype of a number; that of the bare bytes where it needs ml_dtypes and that is missing."""
+    import numpy as np
+    row = _BY_NUMBER[number]
+    if not row.storage:
+        return np.dtype(row.numpy)
+    try:
+        import ml_dtypes
+        return np.dtype(getattr(ml_dtypes, row.numpy))
+    except (ImportError, AttributeError):
+        return np.dtype(row.storage)
+
+
+@cache
+def _ndarray() -> type[Any]:
+    import numpy as np
+    return np.ndarray
+
+
+def array_of(tensor: _core.Tensor) -> Array:
+    """A NumPy array over a result's memory, which is not copied."""
+    return _ndarray()(tensor.shape, numpy_dtype(tensor.dtype), tensor)  # type: ignore[no-any-return]
+
+
+def bare(array: Array) -> tuple[Array, int] | None:
+    """An array of a type that NumPy lacks as its bare bytes, with the number of the dtype; None for other arrays."""
+    row = _BY_NUMPY.get(array.dtype.name)
+    if row is None or not row.storage:
+        return None
+    return array.view(row.storage), row.number
+
+
+def adapter(names: list[str], numbers: list[int], kind: str = "input") -> Callable[[Any, int], tuple[Any, int]]:
+    """A function for _core that makes memory with a dtype of what is neither a plain buffer nor DLPack: narrow types, other byte orders, Python's numbers."""
+    def adapt(value: Any, index: int) -> tuple[Any, int]:
+        import numpy as np
+        name = f"{kind} '{names[index]}'" if index < len(names) else f"{kind} {index}"
+        number = numbers[index] if index < len(numbers) else 0
+        try:
+            array = value if isinstance(value, np.ndarray) else np.asarray(value, numpy_dtype(number) if number in _BY_NUMBER else None)
+        except (TypeError, ValueError, OverflowError, RuntimeError) as e:
+            raise _core.InvalidArgument(f"{name} is a {type(value).__name__} that makes no array: {e}") from e
+        pair = bare(array)
+        if pair:
+            return np.ascontiguousarray(pair[0]), pair[1]
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
+        row = _BY_NUMPY.get(array.dtype.name)
+        if row is None:
+            wanted = f", wanted {name_of(number)}" if name_of(number) else ""
+            raise _core.InvalidArgument(f"{name} has the dtype {array.dtype}{wanted}")
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array), row.number
+    return adapt
+
+
+def adapt_output(value: Any, index: int) -> tuple[Any, int]:
+    """The same for buffers that results are written to: these are never copied."""
+    import numpy as np
+    if isinstance(value, np.ndarray) and value.flags.writeable and value.flags.c_contiguous:
+        pair = bare(value)
+        if pair:
+            return pair
+    raise _core.InvalidArgument(f"output {index}: a writable, row-major array or buffer is wanted, not {type(value).__name__}"
+                                + (f" of strides {value.strides} and dtype {value.dtype}" if isinstance(value, np.ndarray) else ""))
