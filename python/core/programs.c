@@ -1,8 +1,8 @@
 /* Models and programs, and how a run is stopped.
  *
  * The lock of the interpreter is released while the library works. Python notes a Ctrl-C only between bytecodes, so a run on the main thread, where signal
- * handlers run, puts a handler of its own before Python's, for as long as it lasts: it also sets the flag that the library looks at. Afterwards Python's
- * handlers run; one that raises ends the call with its exception, and after one that does not the run is repeated, as Python repeats system calls. */
+ * handlers run, puts a handler of its own in the place of Python's for as long as it lasts: it sets the flag that the library looks at. Afterwards Python's
+ * handlers get the signal; one that raises ends the call with its exception, and after one that does not the run is repeated, as Python repeats system calls. */
 #include "core.h"
 
 #include <signal.h>
@@ -55,37 +55,39 @@ PyType_Spec core_flag_spec = { "sinter._core.Flag", sizeof(FlagObject), 0, Py_TP
 /* A signal handler has no argument, so these are the process's: the run on the main thread, if there is one. */
 static volatile int *volatile interrupt_stop;
 static volatile sig_atomic_t interrupted;
-static struct sigaction interrupt_next;
+static struct sigaction interrupt_before;
 
 static void on_interrupt(int number)
 {
+    (void)number;
     interrupted = 1;
     if (interrupt_stop) *interrupt_stop = 1;
-    interrupt_next.sa_handler(number);
 }
 
-/* false: not the main thread, or Ctrl-C does not mean Python's handler. */
-static bool watch_begin(const CoreState *s, volatile int *stop)
+/* Gives the signal that came to the handler from before. */
+static bool watch_end(void)
 {
-    if (PyThread_get_thread_ident() != s->main_thread || interrupt_stop) return false;
-    struct sigaction own = { .sa_handler = on_interrupt };
-    if (sigaction(SIGINT, NULL, &interrupt_next)) return false;
-    if ((interrupt_next.sa_flags & SA_SIGINFO) || interrupt_next.sa_handler == SIG_DFL || interrupt_next.sa_handler == SIG_IGN) return false;
-    own.sa_flags = interrupt_next.sa_flags;
-    own.sa_mask = interrupt_next.sa_mask;
+    sigaction(SIGINT, &interrupt_before, NULL);
+    interrupt_stop = NULL;
+    if (!interrupted) return false;
     interrupted = 0;
-    interrupt_stop = stop;
-    if (sigaction(SIGINT, &own, NULL)) {
-        interrupt_stop = NULL;
-        return false;
-    }
+    raise(SIGINT);
     return true;
 }
 
-static void watch_end(void)
+/* false: not the main thread, or Ctrl-C does not mean a handler. */
+static bool watch_begin(const CoreState *s, volatile int *stop)
 {
-    sigaction(SIGINT, &interrupt_next, NULL);
-    interrupt_stop = NULL;
+    if (PyThread_get_thread_ident() != s->main_thread || interrupt_stop) return false;
+    const struct sigaction own = { .sa_handler = on_interrupt, .sa_flags = SA_ONSTACK };
+    interrupt_stop = stop;
+    if (sigaction(SIGINT, &own, &interrupt_before)) {
+        interrupt_stop = NULL;
+        return false;
+    }
+    if ((interrupt_before.sa_flags & SA_SIGINFO) || (interrupt_before.sa_handler != SIG_DFL && interrupt_before.sa_handler != SIG_IGN)) return true;
+    watch_end();
+    return false;
 }
 
 /* ---- models ------------------------------------------------------------------------------------------------------------- */
@@ -351,15 +353,11 @@ static PyObject *program_run(PyObject *self, PyObject *const *args, Py_ssize_t n
     for (;;) {
         sn_error err;
         sn_status st;
-        bool watched = watch_begin(s, stop), hit = false;
+        bool watched = watch_begin(s, stop);
         Py_BEGIN_ALLOW_THREADS
         st = sn_run_cancellable(o->program, stop, (int)in.n, in.t, nout, out.t, &err);
         Py_END_ALLOW_THREADS
-        if (watched) {
-            watch_end();
-            hit = interrupted;
-        }
-        if (hit) {
+        if (watched && watch_end()) {
             *stop = asked ? *asked : 0;
             if (PyErr_CheckSignals()) {
                 for (int i = 0; !st && i < nout; i++) sn_tensor_release(&out.t[i]);
@@ -409,16 +407,14 @@ static PyObject *program_prepare(PyObject *self, PyObject *args)
     for (;;) {
         sn_error err;
         sn_status st;
-        bool watched = watch_begin(s, &o->stop), hit = false;
+        bool watched = watch_begin(s, &o->stop);
         Py_BEGIN_ALLOW_THREADS
         st = sn_prepare(o->program, (int)in.n, in.t, &err);
         Py_END_ALLOW_THREADS
-        if (watched) {
-            watch_end();
-            hit = interrupted;
+        if (watched && watch_end()) {
             o->stop = 0;
+            if (PyErr_CheckSignals()) break;
         }
-        if (hit && PyErr_CheckSignals()) break;
         if (st == SN_CANCELLED) continue;            /* only a signal sets this flag, perhaps one of another thread's call */
         result = st ? core_raise(s, &err) : Py_NewRef(Py_None);
         break;

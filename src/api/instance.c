@@ -157,7 +157,7 @@ void segment_run_once(Ctx *cx, Segment *s)
     }
     RtError e = { .launch = -1 };
     int threads = s->opt.threads ? s->opt.threads : cx->opt.threads;
-    if (s->target->api->run(s->target->device, n, l, threads ? threads : cpu_count(), cx->cancel, NULL, &e) != E_OK) segment_raise(cx, s, &e);
+    if (s->target->api->run(s->target->device, n, l, threads, cx->cancel, NULL, &e) != E_OK) segment_raise(cx, s, &e);
 }
 
 /* ---- instances ------------------------------------------------------------------------------------------------------------------------------- */
@@ -461,7 +461,7 @@ static void run_guarded(Ctx *cx, void *arg)
         const Node *n = s->g->input.at[i].node;
         if (x->where[n->id]) stage_write(cx, s, x->where[n->id], j->in[n->index].data, tensor_bytes(&j->in[n->index]));
     }
-    int threads = s->opt.threads ? s->opt.threads : cx->opt.threads ? cx->opt.threads : cpu_count();
+    int threads = s->opt.threads ? s->opt.threads : cx->opt.threads;       /* 0: the device knows how many there are */
     if (s->opt.check) run_checked(cx, j, threads);
     else {
         RtError e = { .launch = -1 };

@@ -67,7 +67,7 @@ typedef struct DeviceApi {
     Status (*read)(Device *d, void *dst, const void *src, size_t n, RtError *e);
     /* Builds (or finds in memory or on disk) kernels; `prelude` precedes each translation unit. out: one for each text. Thread-safe. */
     Status (*build)(Device *d, const char *prelude, int n, const KernelText *k, const Kernel **out, BuildStats *stats, volatile int *cancel, RtError *e);
-    /* Runs the list in order; returns when all is done. seconds: NULL or one device time for each launch. threads: at most so many. cancel: looked at
+    /* Runs the list in order; returns when all is done. seconds: NULL or one device time for each launch. threads: at most so many; 0: all. cancel: looked at
      * between launches and between parts of them (CANCELLED); NULL: never. Thread-safe: when the pool is busy with another caller's list, this one runs
      * on its own thread. */
     Status (*run)(Device *d, int n, const Launch *list, int threads, volatile int *cancel, double *seconds, RtError *e);
