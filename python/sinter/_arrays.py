@@ -86,7 +86,8 @@ def numpy_dtype(number: int) -> np.dtype[Any]:
         return np.dtype(row.numpy)
     try:
         import ml_dtypes
-        return np.dtype(getattr(ml_dtypes, row.numpy))
+        narrow: np.dtype[Any] = np.dtype(getattr(ml_dtypes, row.numpy))
+        return narrow
     except (ImportError, AttributeError):
         return np.dtype(row.storage)
 

@@ -129,7 +129,7 @@ def _at_pointer(pointer: int, shape: Sequence[int], dtype: DTypeLike) -> Array:
     count = 1
     for n in shape:
         count *= int(n)
-    memory = (ctypes.c_char * (count * kind.itemsize)).from_address(pointer) if count else b""
+    memory: Any = (ctypes.c_char * (count * kind.itemsize)).from_address(pointer) if count else b""
     return np.ndarray(tuple(shape), kind, memory)
 
 
