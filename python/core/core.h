@@ -31,8 +31,8 @@ typedef struct Held {                   /* what keeps an argument's memory alive
     struct DlManaged *managed;          /* from a DLPack capsule */
 } Held;
 
-/* Fills t from a Python object without a copy: a buffer, a DLPack exporter on the CPU, or a pair (object, dtype number) that says what the bytes mean. Else
- * adapt(object, index) must give such a pair. 0, or -1 with an exception. writable: for results, which are row-major. */
+/* Fills t from a Python object without a copy: a buffer, or a DLPack exporter on the CPU. For others adapt(object, index) gives a pair (buffer, dtype number)
+ * that says what the bytes mean. 0, or -1 with an exception. writable: for results, which are row-major. */
 int tensor_borrow(PyObject *object, PyObject *adapt, Py_ssize_t index, int writable, sn_tensor *t, Held *h);
 void tensor_return(Held *h);
 /* Takes over what sn_run allocated. */

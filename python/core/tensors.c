@@ -1,7 +1,7 @@
 /* Tensors between Python and the library, without copies.
  *
- * In: the buffer protocol (NumPy arrays, memoryview, array.array), DLPack (PyTorch and others), or a pair that gives raw memory another dtype, for the types
- * that neither protocol can name. Out: a Tensor object, which owns the memory, exports it as a flat buffer of bytes, and as DLPack. */
+ * In: the buffer protocol (NumPy arrays, memoryview, array.array), DLPack (PyTorch and others). A Python function has the
+ * rest: it gives memory and the number of its dtype, for the types that neither protocol can name. Out: a Tensor object, which owns the memory, exports it as a flat buffer of bytes, and as DLPack. */
 #include "core.h"
 
 #include <stdbool.h>
@@ -144,7 +144,6 @@ int tensor_borrow(PyObject *object, PyObject *adapt, Py_ssize_t index, int writa
 {
     memset(t, 0, sizeof *t);
     memset(h, 0, sizeof *h);
-    if (PyTuple_Check(object)) return borrow_pair(object, writable, t, h);
     int done = borrow_buffer(object, SN_NONE, writable, t, h);
     if (done == 0 && !writable) done = borrow_dlpack(object, t, h);
     if (done) return done == 1 ? 0 : -1;

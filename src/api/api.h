@@ -79,6 +79,8 @@ void segment_free(Segment *s);
 bool segment_serves(Ctx *cx, Arena *scratch, const Segment *s, const Tensor *in, int64_t *syms, const char **why);
 /* in: dense. out as in program_run. seconds: NULL, or one for each kernel. Thread-safe. */
 void segment_run(Ctx *cx, Arena *a, Segment *s, const Tensor *in, const int64_t *syms, Tensor *out, const size_t *out_bytes, double *seconds);
+/* Makes what a run for these sizes needs, so that the run finds it, and the evidence its sizes. */
+void segment_prepare(Ctx *cx, Segment *s, const int64_t *syms);
 int segment_kernels(const Segment *s);
 int segment_outputs(const Segment *s);
 int segment_symbols(const Segment *s);

@@ -478,11 +478,27 @@ static void run_guarded(Ctx *cx, void *arg)
     }
 }
 
+/* No kernels: the interpreter runs it. Notes the sizes for the evidence. */
+static bool is_interpreted(Segment *s, const int64_t *syms)
+{
+    bool is = s->interpreted;
+    for (int i = 0; i < s->limit.n; i++) is |= dim_eval(s->limit.at[i], syms, NULL) == 0;
+    if (!is) return false;
+    pthread_mutex_lock(&s->lock);
+    memcpy(s->last_syms, syms, sizeof *syms * (size_t)s->g->sym.n);
+    s->last_temp = 0;
+    pthread_mutex_unlock(&s->lock);
+    return true;
+}
+
+void segment_prepare(Ctx *cx, Segment *s, const int64_t *syms)
+{
+    if (!is_interpreted(s, syms)) instance_give(s, instance_take(cx, s, syms));
+}
+
 void segment_run(Ctx *cx, Arena *a, Segment *s, const Tensor *in, const int64_t *syms, Tensor *out, const size_t *out_bytes, double *seconds)
 {
-    bool empty = false;
-    for (int i = 0; i < s->limit.n; i++) empty |= dim_eval(s->limit.at[i], syms, NULL) == 0;
-    if (s->interpreted || empty) {
+    if (is_interpreted(s, syms)) {
         Tensor *own = NEWS(a, Tensor, s->g->output.n + 1);
         interp_segment(cx, a, s->g, in, own);
         RunJob j = { .a = a, .s = s, .in = in, .out = out, .out_bytes = out_bytes };

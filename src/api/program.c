@@ -273,7 +273,8 @@ static void walk(Ctx *cx, Program *p, Arena *a, const Tensor *in, Tensor *out, c
     }
     pthread_mutex_unlock(&p->lock);
     if (st != E_OK) fail_again(cx);
-    if (!prepare_only) segment_run(cx, a, f.last->seg, w.in, f.syms, out, out_bytes, profile ? f.last->seconds : NULL);
+    if (prepare_only) segment_prepare(cx, f.last->seg, f.syms);
+    else segment_run(cx, a, f.last->seg, w.in, f.syms, out, out_bytes, profile ? f.last->seconds : NULL);
 }
 
 void program_prepare(Ctx *cx, Program *p, const Tensor *in)

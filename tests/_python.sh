@@ -1,0 +1,53 @@
+#!/bin/bash
+# limit: 600
+# The Python package: its tests, types, documents, the scripts of examples/python against ONNX Runtime, a part of the official backend cases.
+. "$(dirname "$0")/lib/check.sh"
+. "$(dirname "$0")/python/_env.sh"
+
+unit() {                # SCRIPT: counts its cases
+    local log n
+    log=$("$PY" "$1" -v 2>&1)
+    n=$(grep -cE '\.\.\. ok$' <<<"$log")
+    passed=$((passed + n))
+    skipped=$((skipped + $(grep -c '\.\.\. skipped' <<<"$log")))
+    tail -n 1 <<<"$log" | grep -q '^OK' && [ "$n" -gt 0 ] || { bad "$1"; tail -n 40 <<<"$log"; }
+}
+
+unit tests/python/t_program.py
+have onnxruntime || want onnxruntime || skip "onnxruntime does not install here: sessions are compared with nothing"
+unit tests/python/t_session.py
+
+ok "types: mypy --strict" "$PY" -m mypy --cache-dir "$T/mypy"
+ok "documents" "$PY" tests/python/docs.py README.md docs/python.md docs/from-onnxruntime.md
+ok "import sinter takes less than 0.15 s, a run of one node less than 10 us more than nothing" "$PY" tests/python/overhead.py
+
+# ---- scripts for onnxruntime -------------------------------------------------------------------------------------------
+if [ -z "${SN_CASES:-}" ]; then
+    skip "SN_CASES is not set: no models for the scripts of examples/python"
+else
+    "$PY" tests/python/_inputs.py "$SN_CASES/models" "$T"
+    script() {          # NAME MODEL ARGUMENT...
+        local name=$1 model=$SN_CASES/models/$2/model.onnx; shift 2
+        ok "$name runs" bash -c "'$PY' examples/python/$name.py '$model' $* >'$T/$name.sinter'"
+        have onnxruntime || { skip "$name is compared with nothing: onnxruntime is not there"; return; }
+        sed 's/^import sinter as onnxruntime$/import onnxruntime/' "examples/python/$name.py" >"$T/$name.py"
+        ok "$name: one line differs" test "$(diff "examples/python/$name.py" "$T/$name.py" | grep -c '^<')" = 1
+        ok "$name runs with onnxruntime" bash -c "'$PY' '$T/$name.py' '$model' $* >'$T/$name.onnxruntime'"
+        ok "$name: the same answers" "$PY" tests/python/_same.py "$T/$name.sinter" "$T/$name.onnxruntime"
+    }
+    script faces ulfd_RFB-320 "'$T/picture.npy' --threshold 0.5"
+    script ocr ppocrv4_rec "'$T/line0.npy' '$T/line1.npy'"
+    script speech silero_vad_v6 "'$T/sound.wav' --threshold 0.02"
+fi
+
+# ---- official cases ----------------------------------------------------------------------------------------------------
+part=$("$PY" -W ignore tests/python/backend_test.py --excluded tests/python/excluded.txt --part 1/40 2>"$T/stderr")
+grep '^FAILED' <<<"$part"
+read -r p _ f _ s _ <<<"$(tail -n 1 <<<"$part" | tr -d ,)"
+if [[ $p =~ ^[0-9]+$ ]]; then
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+else
+    bad "the official runner"
+    tail -n 10 "$T/stderr"
+fi
+finish
