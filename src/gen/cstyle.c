@@ -236,15 +236,15 @@ static void print_vector_loop(Printer *p, const KLoop *o)
 /* Iterations dealt out to the threads of a team; bounds are the same for all of them. */
 static void print_team_loop(Printer *p, const KLoop *o)
 {
-    const char *v = print_var(p, o->var), *n = print_dim(p, o->extent), *from = "0";
+    const char *v = print_var(p, o->var), *n = print_dim(p, o->extent), *from = "";
     bool was = p->in_team;
     if (o->chunk) {
         print_line(p, "{");
         chunk_open(p, o, v, "0", n);
-        from = arena_fmt(p->arena, "%sc", v);
+        from = arena_fmt(p->arena, "%sc + ", v);
         n = arena_fmt(p->arena, "%se", v);
     }
-    print_line(p, "for (i64 %s = %s + thread; %s < %s; %s += %d) {", v, from, v, n, v, o->team);
+    print_line(p, "for (i64 %s = %sthread; %s < %s; %s += %d) {", v, from, v, n, v, o->team);
     p->in_team = true;
     print_block(p, o->body);
     p->in_team = was;

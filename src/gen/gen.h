@@ -53,6 +53,8 @@ typedef struct Printer {
     bool in_m, in_v;                    /* inside the loops over the tile's rows, vectors */
     bool rolled;                        /* that loop over the rows is not unrolled: accumulators are read from copies */
     int lane_of;                        /* > 0: inside a loop over single lanes */
+    VEC(const void *) pack;             /* loads (KVal) and stores (KStmt) that are done for several points at once: their elements lie in r0, r1 ... */
+    bool at_pack;                       /* the last parallel axis is printed as the first of these points */
     bool simt, in_team, checks;         /* for groups of threads; inside a loop dealt out; printed: may report an error */
     const KVal **vals;                  /* by id */
     uint8_t *array;                     /* by value id: it is an array over the tile */
@@ -64,6 +66,7 @@ void print_line(Printer *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *print_dim(Printer *p, Dim *d);                       /* an integer expression; new sizes become arguments */
 const char *print_var(Printer *p, const Dim *var);
 const char *print_arg(Printer *p, Dim *d);
+const char *print_place(Printer *p, int buf, const Dim *off);    /* "b0 + n1 * i0 + i1" */
 /* values.c */
 void print_val(Printer *p, const KVal *v);
 void print_store(Printer *p, const KStmt *s);

@@ -39,13 +39,60 @@ const char *gen_simt_prelude(Arena *a, const char *own)
 
 static void print_points(Printer *p, const LoopKernel *k)
 {
-    if (k->npar) print_line(p, "i64 q = point;");
     for (int i = k->npar - 1; i >= 0; i--) {
-        const char *name = print_var(p, k->par[i].var), *n = print_arg(p, k->par[i].extent);
-        ASSERT(k->par[i].step == 1);
-        if (i) print_line(p, "const i64 %s = q %% %s; q /= %s;", name, n, n);
-        else print_line(p, "const i64 %s = q;", name);
+        const KAxis *x = &k->par[i];
+        const char *step = x->step == 1 ? "" : arena_fmt(p->arena, " * %lld", (long long)x->step), *q = i == k->npar - 1 ? "point" : arena_fmt(p->arena, "q%d", i + 1);
+        const char *name = x->step == 1 ? print_var(p, x->var) : arena_fmt(p->arena, "%s_0", print_var(p, x->var));
+        if (i) {
+            const char *n = print_arg(p, x->step == 1 ? x->extent : dim_ceildiv(k->g, x->extent, dim_const(k->g, x->step)));
+            print_line(p, "const i64 q%d = quot(%s, %s), %s = (%s - q%d * %s)%s;", i, q, n, name, q, i, n, step);
+        } else print_line(p, "const i64 %s = %s%s;", name, q, step);
     }
+}
+
+/* The body for k->pack points: what lies together is moved at once if its address allows that, and all the points are there. */
+static void print_pack(Printer *p, const LoopKernel *k, const SimtWords *w)
+{
+    const KAxis *x = &k->par[k->npar - 1];
+    const char *v = print_var(p, x->var), *n = print_arg(p, x->extent), *cond = arena_fmt(p->arena, "%s_0 + %d <= %s", v, k->pack, n);
+    VEC(const KStmt *) stmt = { 0 };
+    p->at_pack = true;
+    for (int i = 0; i < k->body->stmt.n; i++) {
+        const KStmt *s = &k->body->stmt.at[i];
+        const KAddr *at = simt_pack_at(k, s);
+        if (!at) continue;
+        int buf = s->kind == KS_store ? s->buf : s->val->buf;
+        size_t bytes = dtype_size(k->buf.at[buf].dt) * (size_t)k->pack;
+        vec_push(p->arena, &stmt, s);
+        cond = arena_fmt(p->arena, "%s && ALIGNED(%s, %d)", cond, print_place(p, buf, at->off), bytes > 16 ? 16 : (int)bytes);
+    }
+    print_line(p, "if (%s) {", cond);
+    for (int i = 0; i < stmt.n; i++) {
+        const KStmt *s = stmt.at[i];
+        bool store = s->kind == KS_store;
+        int buf = store ? s->buf : s->val->buf;
+        const char *ty = arena_fmt(p->arena, "PACK(%s, %d)", gen_storage(k->buf.at[buf].dt), k->pack);
+        if (store) print_line(p, "%s r%d;", ty, i);
+        else print_line(p, "const %s r%d = *(%sconst %s *)(%s);", ty, i, w->global, ty, print_place(p, buf, s->val->at.off));
+        vec_push(p->arena, &p->pack, store ? (const void *)s : (const void *)s->val);
+    }
+    p->at_pack = false;
+    print_line(p, "UNROLL for (int e = 0; e < %d; e++) {", k->pack);
+    print_line(p, "const i64 %s = %s_0 + e;", v, v);
+    print_block(p, k->body);
+    print_line(p, "}");
+    p->at_pack = true;
+    for (int i = 0; i < stmt.n; i++) {
+        const KStmt *s = stmt.at[i];
+        if (s->kind == KS_store) print_line(p, "*(%sPACK(%s, %d) *)(%s) = r%d;", w->global, gen_storage(k->buf.at[s->buf].dt), k->pack, print_place(p, s->buf, s->at.off), i);
+    }
+    p->at_pack = false;
+    p->pack.n = 0;
+    print_line(p, "} else {");
+    print_line(p, "for (i64 %s = %s_0; %s < imin(%s_0 + %d, %s); %s++) {", v, v, v, v, k->pack, n, v);
+    print_block(p, k->body);
+    print_line(p, "}");
+    print_line(p, "}");
 }
 
 void gen_simt(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *w, KernelSource *out)
@@ -58,7 +105,8 @@ void gen_simt(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *w, Kernel
     if (team) print_line(&p, "for (i64 point = %s; point < total; point += %s) {", w->group, w->groups);
     else print_line(&p, "for (i64 point = %s * %d + thread; point < total; point += (i64)%s * %d) {", w->group, k->threads, w->groups, k->threads);
     print_points(&p, k);
-    print_block(&p, k->body);
+    if (k->pack > 1) print_pack(&p, k, w);
+    else print_block(&p, k->body);
     print_line(&p, "}");
     text_add(&body, "}\n");
 

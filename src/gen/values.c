@@ -61,6 +61,7 @@ static const char *var_here(Printer *p, const Dim *var)
     if (var->var >= VALUE_VAR) return value_number(p, var->var - VALUE_VAR);
     const char *s = print_var(p, var);
     if (p->k->row_var == var && p->in_m) return arena_fmt(p->arena, "%sm", s);
+    if (p->at_pack && var == p->k->par[p->k->npar - 1].var) return arena_fmt(p->arena, "%s_0", s);
     if (p->lane == var) return p->lane_of ? arena_fmt(p->arena, "%sl", s) : p->in_v ? arena_fmt(p->arena, "%sv", s) : s;
     return s;
 }
@@ -73,6 +74,7 @@ static const char *atom(Printer *p, Dim *d)
     case DIM_idx: return var_here(p, d);
     case DIM_div: case DIM_mod:
         a = print_dim(p, d->a); b = print_dim(p, d->b);
+        if (p->simt && dim_prove_ge0(p->g, d->a)) return arena_fmt(p->arena, "%s(%s, %s)", d->kind == DIM_div ? "quot" : "rest", a, b);
         if (dim_prove_ge0(p->g, d->a)) return arena_fmt(p->arena, "(%s) %s %s", a, d->kind == DIM_div ? "/" : "%", d->b->idx_mask ? arena_fmt(p->arena, "(%s)", b) : b);
         return arena_fmt(p->arena, "%s(%s, %s)", d->kind == DIM_div ? "idiv" : "imod", a, b);
     case DIM_min: return arena_fmt(p->arena, "imin(%s, %s)", print_dim(p, d->a), print_dim(p, d->b));
@@ -291,6 +293,15 @@ static const char *pointer(Printer *p, int buf, const char *off)
     return strcmp(off, "0") ? arena_fmt(p->arena, "b%d + %s", buf, off) : arena_fmt(p->arena, "b%d", buf);
 }
 
+const char *print_place(Printer *p, int buf, const Dim *off) { return pointer(p, buf, print_dim(p, (Dim *)off)); }
+
+/* The element of this point in what was moved for several at once; NULL when it was not. */
+static const char *pack_element(Printer *p, const void *of)
+{
+    for (int i = 0; i < p->pack.n; i++) if (p->pack.at[i] == of) return arena_fmt(p->arena, "&r%d.e[e]", i);
+    return NULL;
+}
+
 /* Opens a loop over single lanes that fills u.e[l]; the caller assigns u.e[l] and closes. */
 static void lanes_open(Printer *p, const char *type, const char *init)
 {
@@ -331,7 +342,7 @@ static void print_load(Printer *p, const KVal *v)
     bool filled = strcmp(fill, literal(p, v->dt, (Scalar){ 0 })) || is_code(v->dt);     /* lanes that are not read are 0 */
     if (!lanes(p, v->vary)) {
         const char *c = condition(p, &v->at, v->nopnd, v->opnd, true);
-        const char *e = arena_fmt(p->arena, "ld_%s(%s)", st, pointer(p, v->buf, print_dim(p, v->at.off)));
+        const char *packed = pack_element(p, v), *e = arena_fmt(p->arena, "ld_%s(%s)", st, packed ? packed : pointer(p, v->buf, print_dim(p, v->at.off)));
         assign(p, v, c ? arena_fmt(p->arena, "(%s) ? %s : %s", c, e, fill) : e);
         return;
     }
@@ -514,7 +525,8 @@ void print_store(Printer *p, const KStmt *s)
     if (p->simt && p->k->team > 1 && !p->in_team) guard = "if (thread == 0) ";
     if (p->in_m && (s->vary & VARY_row)) guard = arena_fmt(p->arena, "if (%sr < %s) ", print_var(p, p->k->row_var), print_dim(p, p->k->row_extent));
     if (!lanes(p, s->vary)) {
-        const char *c = condition(p, &s->at, s->nopnd, s->opnd, true), *to = pointer(p, s->buf, print_dim(p, s->at.off));
+        const char *c = condition(p, &s->at, s->nopnd, s->opnd, true), *packed = pack_element(p, s);
+        const char *to = packed ? packed : pointer(p, s->buf, print_dim(p, s->at.off));
         const char *e = operand(p, s->val, 0);
         if (s->how != COMBINE_set) e = combined(p, s, arena_fmt(p->arena, "ld_%s(%s)", st, to), e);
         print_line(p, "%s%sst_%s(%s, %s);", guard, c ? arena_fmt(p->arena, "if (%s) ", c) : "", st, to, e);

@@ -75,6 +75,7 @@ typedef struct LoopKernel {
     int lanes;                          /* 1: scalar code */
     Dim *row_var, *row_extent; int mr;  /* row tile: row_var advances by mr > 1 */
     Dim *vec_var;                       /* parallel variable whose blocks the vector loop runs, or NULL */
+    int pack;                           /* > 1: a thread takes so many neighbours in the last parallel axis, which advances by that */
     int threads, team;                  /* GPU (0 elsewhere): threads of a group; team > 1: a group takes one point at a time, its loops over the row are dealt out */
     bool stream;                        /* stores pass the caches by */
     KBlock *top, *body;                 /* before the parallel loop; in it */
@@ -90,6 +91,8 @@ enum { LANES_simt = 0 };                /* scalar code for groups of threads: a 
 LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes);
 void kernel_schedule(LoopKernel *k);                          /* sched.c: merges axes, chooses tiles and blocks */
 void kernel_simt(LoopKernel *k);                              /* simt.c: the same for groups of threads */
+/* The address of a load or store of a point whose neighbours in the last parallel axis lie together, so that one access may move several; else NULL. */
+const KAddr *simt_pack_at(const LoopKernel *k, const KStmt *s);
 /* Their parts: */
 void kernel_merge(LoopKernel *k);                             /* adjacent axes become one */
 void kernel_chunks(LoopKernel *k);                            /* long float32 sums */

@@ -87,11 +87,45 @@ static void choose_team(LoopKernel *k)
     mark_folds(k->body);
 }
 
+/* Elementwise kernels move 16 bytes at a time of what lies together; fewer when there is too little to do for all threads. */
+static void choose_pack(LoopKernel *k)
+{
+    if (!k->npar) return;
+    KAxis *last = &k->par[k->npar - 1];
+    int64_t points = 1;
+    size_t least = 8;
+    int near = 0;
+    for (int i = 0; i < k->npar; i++) points *= dim_hint(k->g, k->par[i].extent);
+    for (int i = 0; i < k->body->stmt.n; i++) {
+        const KStmt *s = &k->body->stmt.at[i];
+        const KAddr *at = simt_pack_at(k, s);
+        if (!at) continue;
+        size_t size = dtype_size(k->buf.at[s->kind == KS_store ? s->buf : s->val->buf].dt);
+        if (size < least) least = size;
+        near++;
+    }
+    int pack = least == 1 ? 8 : (int)(16 / least);
+    while (pack > 1 && (points < 4096 * (int64_t)pack || dim_hint(k->g, last->extent) < 2 * pack)) pack /= 2;
+    if (!near || pack == 1) return;
+    k->pack = pack;
+    last->step = pack;
+}
+
+const KAddr *simt_pack_at(const LoopKernel *k, const KStmt *s)
+{
+    const bool store = s->kind == KS_store, load = s->kind == KS_val && s->val->kind == KV_load;
+    const KAddr *at = store ? &s->at : load ? &s->val->at : NULL;
+    Dim *c, *rest, *var = k->npar ? k->par[k->npar - 1].var : NULL;
+    if (!at || !var || at->npred || (store ? s->nopnd || s->how != COMBINE_set : s->val->nopnd) || k->buf.at[store ? s->buf : s->val->buf].scratch) return NULL;
+    return dim_linear(k->g, at->off, var->var, &c, &rest) && dim_is(c, 1) ? at : NULL;
+}
+
 void kernel_simt(LoopKernel *k)
 {
     kernel_merge(k);
     k->threads = k->sub->kind == SUB_map ? GROUP : GROUP_HEAVY;
     if (k->sub->kind == SUB_rows) choose_team(k);
+    if (k->sub->kind == SUB_map) choose_pack(k);
     kernel_chunks(k);
     kernel_measure(k);
 }
