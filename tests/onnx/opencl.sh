@@ -1,0 +1,25 @@
+#!/bin/bash
+# OpenCL: the examples, fused and unfused, against the interpreter; a sample of the official cases; wrong devices. tests/long/opencl.sh runs everything.
+# limit: 600
+. "$(dirname "$0")/../lib/check.sh"
+. "$(dirname "$0")/../lib/cases.sh"
+. "$(dirname "$0")/../lib/opencl.sh"
+expect 2 "there is no target 'tpu'; wanted one of cpu, " "$SINTER" run examples/add_relu.onnxtxt --device tpu
+expect 0 'y: f32\[5\]' "$SINTER" run examples/add_relu.onnxtxt -d n=5 --device null
+need_opencl
+refuse 'device 999 is wanted, there ' "$SINTER" run examples/add_relu.onnxtxt --device opencl:999
+refuse 'wanted the number of a device' "$SINTER" run examples/add_relu.onnxtxt --device opencl:first
+expect 0 'equal to the reference interpreter' "$SINTER" run examples/add_relu.onnxtxt -d n=70001 --check --device opencl
+expect 0 'equal to the reference interpreter' "$SINTER" run examples/norm.onnxtxt -d batch=7 --check --device opencl
+expect 0 'equal to the reference interpreter' "$SINTER" run examples/attention.onnxtxt -d seq=33 --check --device opencl
+expect 0 'equal to the reference interpreter' "$SINTER" run examples/matmul.onnxtxt -d batch=9 --check --device opencl:0
+expect 0 'y: i64\[1,3\] = \[-2, -5, -6\]' "$SINTER" run examples/nonzero.onnxtxt -d n=8 --device opencl
+need_cases onnx.tar.xz onnx-cases.tsv
+unpack onnx.tar.xz
+for case in add_bcast argmax_default_axis_random attention_4d_with_qk_matmul_softcap averagepool_2d_pads cast_FLOAT_to_FLOAT8E4M3FN conv_with_strides_padding \
+    cumsum_1d_reverse_exclusive gather_elements_1 gelu_tanh_1 layer_normalization_4d_axis1 logsoftmax_axis_0 lstm_defaults pow_types_int64_float32 quantizelinear_uint4 \
+    reduce_l2_keep_dims_random scatter_elements_with_duplicate_indices top_k; do
+    echo "onnx/node/test_$case"
+done >"$T/cases"
+judge opencl "$T/cases" --device opencl
+finish
