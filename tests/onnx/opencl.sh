@@ -18,7 +18,7 @@ need_cases onnx.tar.xz onnx-cases.tsv
 unpack onnx.tar.xz
 for case in add_bcast argmax_default_axis_random attention_4d_with_qk_matmul_softcap averagepool_2d_pads cast_FLOAT_to_FLOAT8E4M3FN conv_with_strides_padding \
     cumsum_1d_reverse_exclusive gather_elements_1 gelu_tanh_1 layer_normalization_4d_axis1 logsoftmax_axis_0 lstm_defaults pow_types_int64_float32 quantizelinear_uint4 \
-    reduce_l2_keep_dims_random scatter_elements_with_duplicate_indices top_k; do
+    reduce_l2_keep_dims_random scatter_elements_with_reduction_mul top_k_smallest; do
     echo "onnx/node/test_$case"
 done >"$T/cases"
 judge opencl "$T/cases" --device opencl
