@@ -97,6 +97,11 @@ void text_put(Text *t, const char *s, size_t n);
 void text_float(Text *t, double v, bool is_f32);
 bool list_has(const char *comma_list, const char *word); /* NULL list: false */
 
+/* ---- rows.c: tables in files: NAME( field, "field", ... ) ------------------------------------------------------------ */
+enum { ROW_FIELDS = 8 };
+typedef struct Row { const char *name; int n, line; const char *field[ROW_FIELDS]; } Row;
+int rows_read(Ctx *cx, Arena *a, const char *path, Row **out);       /* their number; raises FORMAT or IO, with the line */
+
 /* ---- option.c ------------------------------------------------------------------------------------------------------ */
 void options_default(Options *o);       /* from options.def, then the environment */
 const char *env_get(const char *name);  /* for HOME, PATH and the like; the only getenv */

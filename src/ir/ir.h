@@ -260,6 +260,20 @@ void graph_check(Ctx *cx, const Graph *g);                       /* verifier: ev
 typedef struct Binding { const char *name; Node *node; double number; uint32_t axes; char type; } Binding;   /* type 'n' node, 'f' number, 'a' axes mask */
 Node *expr_build(Graph *g, const char *text, int n, const Binding *b);
 
+/* ---- rules.c, rewrite.c: algebraic rules (rules.def and the user's file) ---------------------------------------------------------------- */
+enum { RULE_FINITE = 1, RULE_REASSOC = 2 };              /* what a rule needs leave for: see rules.def */
+typedef struct RuleSet RuleSet;
+/* The stock rules, and the RULE rows of a file (NULL: none), which are checked. Raises FORMAT for a row that is wrong. Constant afterwards. */
+RuleSet *rules_new(Ctx *cx, Arena *a, const char *file);
+int rules_count(const RuleSet *s);
+const char *rules_name(const RuleSet *s, int i);
+const char *rules_text(const RuleSet *s, int i);
+const Row *rules_rows(const RuleSet *s, int *n);         /* all rows of the file */
+void rules_check(Ctx *cx, const RuleSet *s);             /* what every rule claims; raises at the first that is wrong */
+/* Rewrites what the outputs of g need by the rules that opt.allow permits and opt.off does not name. times: by rule, how often it was applied, added up.
+ * Returns the number of replacements, which opt.limit bounds. */
+int graph_rewrite(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, int *times);
+
 /* ---- Subgraph: what the planner (fuse) gives and the kernel compiler (kir) takes ---------------------------------------------------- */
 /* One kernel. Its nodes are those whose home is `id`, and free nodes (views, constants, sizes) and bodies of contractions that they need.
  * Everything else that they read lies in memory. The kernel runs over a space of loop variables SPACE_VAR + k. */
