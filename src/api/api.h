@@ -40,6 +40,7 @@ typedef struct KernelEvidence {         /* one launch of a segment */
 typedef struct SegmentEvidence {
     int nkernel; const KernelEvidence *kernel;
     int nrefusal; const char *const *refusal;       /* "cannot fuse relu_3 (Relu) into conv_4 (Conv): reason" */
+    int nrewrite; const char *const *rewrite;       /* "mul_one 3 times: a product with one" */
     int nguard; const char *const *guard;           /* "batch == 1: broadcast" */
     const char *why;                    /* why it ends: NULL for the last one */
     int launches;                       /* kernels of each run: without those run once, pieces of one join count as one */
@@ -65,7 +66,7 @@ const char *program_compile_line(Program *p);
 /* ---- segment.c: one graph, compiled ------------------------------------------------------------------------------------------------------------- */
 typedef struct Segment Segment;
 /* The device a segment is for: what it prints for and runs on. Shared by all segments of a program. */
-typedef struct Target { const char *name; const Dialect *dialect; const DeviceApi *api; Device *device; const char *isa, *prelude; int lanes; } Target;
+typedef struct Target { const char *name; const Dialect *dialect; const DeviceApi *api; Device *device; const char *isa, *prelude; int lanes; const RuleSet *rules; } Target;
 /* target.c: by Options.target ("cpu", or another row of targets.def, which may have ":..." for the device behind it). The prelude lies in a. Raises INVALID for a
  * name that is none, and what the device's open says. */
 void target_open(Ctx *cx, Arena *a, const Options *opt, Target *t);

@@ -79,6 +79,10 @@ void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds
         if (q->why) text_add(&t, ": %s", q->why);
         guard[i] = t.at;
     }
+    const char **rewrite = NEWS(a, const char *, rules_count(s->target->rules) + 1);
+    for (int i = 0; s->rewrites && i < rules_count(s->target->rules); i++)
+        if (s->rewrites[i]) rewrite[e->nrewrite++] = arena_fmt(a, "%s %d times: %s", rules_name(s->target->rules, i), s->rewrites[i], rules_text(s->target->rules, i));
+    e->rewrite = rewrite;
     e->refusal = refusal; e->nrefusal = s->plan->refusal.n;
     e->guard = guard; e->nguard = g->guard.n;
     e->temp_bytes = s->last_temp;

@@ -97,6 +97,7 @@ static void segment_text(Arena *a, Text *t, const SegmentEvidence *e, const Expl
         e->import_s * 1e3, e->plan_s * 1e3, e->print_s * 1e3, e->build_s * 1e3, e->build.asked, e->build.unique, e->build.from_memory, e->build.from_disk,
         e->build.compiled);
     for (int j = 0; j < e->nguard; j++) text_add(t, "  %s %s\n", j ? "               " : "holds as long as", e->guard[j]);
+    for (int j = 0; j < e->nrewrite; j++) text_add(t, "  rule %s\n", e->rewrite[j]);
     if (o->why)
         for (int j = 0; j < e->nrefusal; j++) text_add(t, "  %s\n", e->refusal[j]);
     for (int j = 0; j < e->nkernel; j++)
@@ -149,6 +150,7 @@ static json_t *segment_json(const SegmentEvidence *e, const ExplainOptions *o)
         "plan_ms", e->plan_s * 1e3, "print_ms", e->print_s * 1e3, "build_ms", e->build_s * 1e3);
     json_object_set_new(s, "build", json_pack("{s:i, s:i, s:i, s:i, s:i, s:i}", "asked", e->build.asked, "unique", e->build.unique, "from_memory",
         e->build.from_memory, "from_disk", e->build.from_disk, "compiled", e->build.compiled, "processes", e->build.processes));
+    json_object_set_new(s, "rewrites", strings_json(e->nrewrite, e->rewrite));
     if (o->why) json_object_set_new(s, "refusals", strings_json(e->nrefusal, e->refusal));
     return s;
 }

@@ -148,8 +148,12 @@ static void segment_make(Ctx *cx, void *arg)
     s->arena = a; s->target = mk->t; s->g = g; s->opt = *mk->o;
     pthread_mutex_init(&s->lock, NULL);
     mk->s = s;
-    if (mk->o->check) graph_check(cx, g);
     double t0 = time_now();
+    if (mk->o->fuse) {
+        s->rewrites = NEWS(a, int, rules_count(mk->t->rules) + 1);
+        graph_rewrite(cx, a, g, mk->t->rules, s->rewrites);
+    }
+    if (mk->o->check) graph_check(cx, g);
     s->plan = plan_make(cx, a, g, mk->o->fuse);
     s->part = NEWS(a, Part, s->plan->nkernel + 1);
     s->last_syms = NEWS(a, int64_t, g->sym.n + 1);

@@ -35,6 +35,7 @@ struct Segment {
     const Target *target;
     Graph *g;
     ProgramOptions opt;
+    int *rewrites;                      /* by rule: how often it was applied; NULL: not looked for */
     Plan *plan;
     Part *part; int npart;              /* kernels of the plan, and before contractions those that pack their operands */
     int *first, *last, *share;          /* by node id: kernels that write and last read it; the node whose memory it takes over, or -1 */

@@ -99,8 +99,8 @@ bool list_has(const char *comma_list, const char *word); /* NULL list: false */
 
 /* ---- rows.c: tables in files: NAME( field, "field", ... ) ------------------------------------------------------------ */
 enum { ROW_FIELDS = 8 };
-typedef struct Row { const char *name; int n, line; const char *field[ROW_FIELDS]; } Row;
-int rows_read(Ctx *cx, Arena *a, const char *path, Row **out);       /* their number; raises FORMAT or IO, with the line */
+typedef struct FileRow { const char *name; int n, line; const char *field[ROW_FIELDS]; } FileRow;
+int rows_read(Ctx *cx, Arena *a, const char *path, FileRow **out);       /* their number; raises FORMAT or IO, with the line */
 
 /* ---- option.c ------------------------------------------------------------------------------------------------------ */
 void options_default(Options *o);       /* from options.def, then the environment */

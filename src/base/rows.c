@@ -75,9 +75,9 @@ static const char *row_words(RowReader *r)
     return s;
 }
 
-int rows_read(Ctx *cx, Arena *a, const char *path, Row **out)
+int rows_read(Ctx *cx, Arena *a, const char *path, FileRow **out)
 {
-    VEC(Row) rows = { 0 };
+    VEC(FileRow) rows = { 0 };
     File f;
     char why[256];
     Status st = file_map(path, &f, why, sizeof why);
@@ -87,7 +87,7 @@ int rows_read(Ctx *cx, Arena *a, const char *path, Row **out)
     file_unmap(&f);
     RowReader r = { cx, a, arena_str(a, path), text, text + strlen(text), 1 };
     for (row_space(&r); r.at < r.end; row_space(&r)) {
-        Row row = { .line = r.line };
+        FileRow row = { .line = r.line };
         const char *name = r.at;
         while (r.at < r.end && row_letter(*r.at)) r.at++;
         if (r.at == name) row_fail(&r, "the name of a row");

@@ -685,7 +685,7 @@ Plan *plan_make(Ctx *cx, Arena *a, Graph *g, bool fuse)
     int n = g->node.n + 1;
     Planner *p = NEW(a, Planner);
     *p = (Planner){ .cx = cx, .arena = a, .g = g, .fuse = fuse, .plan = NEW(a, Plan) };
-    p->plan->g = g; p->plan->arena = a;
+    p->plan->g = g; p->plan->arena = a; p->plan->ndecision = g->nrewrite;
     p->plan->home = NEWS(a, int, n);
     p->plan->stored = NEWS(a, uint8_t, n);
     p->home = NEWS(a, int, n);

@@ -140,6 +140,7 @@ struct Graph {
     VEC(GraphPort) input, output;
     VEC(const Tensor *) hint;           /* of each input: example with data, or data NULL */
     int cur_origin;                     /* given to nodes made now */
+    int nrewrite;                       /* rules applied to it: the first decisions that Options.limit counts */
     uint64_t random_count;              /* random nodes so far: each gets its own key */
     struct GraphTables *tables;         /* hash tables of nodes and dims */
     struct HostTables *host;            /* host.c: what is computable and computed while building */
@@ -265,14 +266,15 @@ enum { RULE_FINITE = 1, RULE_REASSOC = 2 };              /* what a rule needs le
 typedef struct RuleSet RuleSet;
 /* The stock rules, and the RULE rows of a file (NULL: none), which are checked. Raises FORMAT for a row that is wrong. Constant afterwards. */
 RuleSet *rules_new(Ctx *cx, Arena *a, const char *file);
+unsigned rules_leave(Ctx *cx, const char *list);         /* "finite,reassoc" as RULE_...; NULL: none; raises INVALID */
 int rules_count(const RuleSet *s);
 const char *rules_name(const RuleSet *s, int i);
 const char *rules_text(const RuleSet *s, int i);
-const Row *rules_rows(const RuleSet *s, int *n);         /* all rows of the file */
+const FileRow *rules_rows(const RuleSet *s, int *n);         /* all rows of the file */
 void rules_check(Ctx *cx, const RuleSet *s);             /* what every rule claims; raises at the first that is wrong */
-/* Rewrites what the outputs of g need by the rules that opt.allow permits and opt.off does not name. times: by rule, how often it was applied, added up.
- * Returns the number of replacements, which opt.limit bounds. */
-int graph_rewrite(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, int *times);
+/* Rewrites what the outputs of g need by the rules that opt.allow permits and opt.off does not name. times: by rule, how often it was applied, added to.
+ * opt.limit bounds their number. */
+void graph_rewrite(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, int *times);
 
 /* ---- Subgraph: what the planner (fuse) gives and the kernel compiler (kir) takes ---------------------------------------------------- */
 /* One kernel. Its nodes are those whose home is `id`, and free nodes (views, constants, sizes) and bodies of contractions that they need.

@@ -47,7 +47,7 @@ static Node *with_operands(Rewrite *w, Node *n)
     return graph_add(w->g, &proto);
 }
 
-static int rewrite_pass(Rewrite *w, int *times, int *decisions)
+static int rewrite_pass(Rewrite *w, int *times)
 {
     Graph *g = w->g;
     int n = g->node.n, changed = 0;
@@ -66,14 +66,14 @@ static int rewrite_pass(Rewrite *w, int *times, int *decisions)
         Node *x = with_operands(w, g->node.at[i]);
         for (int step = 0; step < MAX_STEPS; step++) {
             int rule;
-            if (w->cx->opt.limit >= 0 && *decisions >= w->cx->opt.limit) break;
+            if (w->cx->opt.limit >= 0 && g->nrewrite >= w->cx->opt.limit) break;
             Node *y = rules_rewrite(w, x, &rule);
             if (!y) break;
             log_line(w->cx, 3, "rule %s: %%%d becomes %%%d", rules_name(w->rules, rule), x->id, y->id);
             x = y;
             times[rule]++;
             changed++;
-            ++*decisions;
+            g->nrewrite++;
         }
         w->to.at[i] = x;
     }
@@ -81,15 +81,11 @@ static int rewrite_pass(Rewrite *w, int *times, int *decisions)
     return changed;
 }
 
-int graph_rewrite(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, int *times)
+void graph_rewrite(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, int *times)
 {
-    Rewrite w = { .cx = cx, .g = g, .arena = a, .rules = rules };
-    if (list_has(cx->opt.allow, "finite")) w.allow |= RULE_FINITE;
-    if (list_has(cx->opt.allow, "reassoc")) w.allow |= RULE_REASSOC;
-    int decisions = 0;
+    Rewrite w = { .cx = cx, .g = g, .arena = a, .rules = rules, .allow = rules_leave(cx, cx->opt.allow) };
     for (int pass = 0; pass < MAX_PASSES; pass++)
-        if (!rewrite_pass(&w, times, &decisions)) break;
-    return decisions;
+        if (!rewrite_pass(&w, times)) break;
 }
 
 /* ---- rules that take C ------------------------------------------------------------------------------------------------------------------ */

@@ -25,7 +25,7 @@ typedef struct Rule {
     Node *(*make)(Rewrite *w, Node *n);                /* RULE_C */
     Pattern of[NCLASS];
 } Rule;
-struct RuleSet { Arena *arena; VEC(Rule) rule; const Row *row; int nrow; };
+struct RuleSet { Arena *arena; VEC(Rule) rule; const FileRow *row; int nrow; };
 
 enum { EXACT = 0, FINITE = RULE_FINITE, REASSOC = RULE_REASSOC };
 static const Rule stock[] = {
@@ -297,6 +297,21 @@ static void rule_check(Ctx *cx, const Rule *r)
     }
 }
 
+/* ---- leave ---------------------------------------------------------------------------------------------------------------------------- */
+unsigned rules_leave(Ctx *cx, const char *list)
+{
+    static const struct { const char *word; unsigned bit; } leave_table[] = { { "finite", FINITE }, { "reassoc", REASSOC } };
+    unsigned leave = 0;
+    for (const char *s = list; s && *s;) {
+        size_t n = strcspn(s, ","), i = 0;
+        while (i < COUNT_OF(leave_table) && (strlen(leave_table[i].word) != n || memcmp(leave_table[i].word, s, n) != 0)) i++;
+        if (i == COUNT_OF(leave_table)) fail(cx, E_INVALID, "'%.*s' is nothing that can be allowed; wanted finite or reassoc, with commas between", (int)n, s);
+        leave |= leave_table[i].bit;
+        s += n + (s[n] == ',');
+    }
+    return leave;
+}
+
 /* ---- sets ------------------------------------------------------------------------------------------------------------------------------ */
 static unsigned needs_of(Ctx *cx, const Rule *r, const char *words)
 {
@@ -314,7 +329,7 @@ RuleSet *rules_new(Ctx *cx, Arena *a, const char *file)
         vec_push(a, &s->rule, stock[i]);
         if (stock[i].pattern) rule_patterns(cx, a, &s->rule.at[s->rule.n - 1]);
     }
-    Row *row = NULL;
+    FileRow *row = NULL;
     s->nrow = file && *file ? rows_read(cx, a, file, &row) : 0;
     s->row = row;
     for (int i = 0; i < s->nrow; i++) {
@@ -333,7 +348,7 @@ RuleSet *rules_new(Ctx *cx, Arena *a, const char *file)
 int rules_count(const RuleSet *s) { return s->rule.n; }
 const char *rules_name(const RuleSet *s, int i) { return s->rule.at[i].name; }
 const char *rules_text(const RuleSet *s, int i) { return s->rule.at[i].text; }
-const Row *rules_rows(const RuleSet *s, int *n) { *n = s->nrow; return s->row; }
+const FileRow *rules_rows(const RuleSet *s, int *n) { *n = s->nrow; return s->row; }
 
 void rules_check(Ctx *cx, const RuleSet *s)
 {

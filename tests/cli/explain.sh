@@ -28,6 +28,16 @@ ok "the picture is a graph" grep -q '^digraph' "$T/g.dot"
 if command -v dot >/dev/null; then ok "Graphviz reads it" dot -Tsvg -o "$T/g.svg" "$T/g.dot"; fi
 refuse 'No such file|not' "$SINTER" explain "${net[@]}" --dot "$T/none/g.dot"
 
+# rewriting rules: of a file, with leave, wrong ones
+expect 0 'rule half_sum 1 times' "$SINTER" explain "$ROOT/examples/half_sum.onnxtxt" -d n=40 --rules "$ROOT/examples/relu.rules" --allow finite
+expect 0 'rule half_sum 1 times' "$SINTER" explain "$ROOT/examples/half_sum.onnxtxt" -d n=40 --rules "$ROOT/examples/relu.rules" --fast
+ok "no leave, no rule" test "$("$SINTER" explain "$ROOT/examples/half_sum.onnxtxt" -d n=40 --rules "$ROOT/examples/relu.rules" | grep -c 'rule half_sum')" = 0
+ok "a rule is switched off" test "$(SN_OFF=half_sum "$SINTER" explain "$ROOT/examples/half_sum.onnxtxt" -d n=40 --rules "$ROOT/examples/relu.rules" --fast | grep -c 'rule half_sum')" = 0
+json 'j["segments"][0]["rewrites"] == ["half_sum 1 times: the positive part, spelt as a mean"]' "$SINTER" explain "$ROOT/examples/half_sum.onnxtxt" -d n=40 --rules "$ROOT/examples/relu.rules" --fast --json
+refuse "wrong.rules:2: rule 'drop_zero': .* is not .* x=-0" "$SINTER" run "$ROOT/examples/add_relu.onnxtxt" -d n=4 --rules "$ROOT/examples/wrong.rules"
+refuse "none.rules: No such file" "$SINTER" run "$ROOT/examples/add_relu.onnxtxt" -d n=4 --rules "$T/none.rules"
+refuse "'speed' is nothing that can be allowed" "$SINTER" run "$ROOT/examples/add_relu.onnxtxt" -d n=4 --allow finite,speed
+
 # a model whose sizes depend on data: two segments, and the reason
 cat >"$T/cut.onnxtxt" <<'END'
 <ir_version: 10, opset_import: ["" : 21]>
