@@ -761,7 +761,7 @@ Status builder_build(Builder *b, const char *prelude, int n, const KernelText *k
         goto done;
     }
     if (proc_cancelled(cancel)) {
-        st = rt_fail(e, E_CANCELLED, "cancelled before kernels were built");
+        st = rt_fail(e, E_CANCELLED, "stopped on request, before kernels were built");
         goto done;
     }
     pthread_mutex_lock(&b->lock);

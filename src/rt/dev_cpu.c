@@ -338,7 +338,7 @@ static Status cpu_run(Device *d, int n, const Launch *list, int threads, volatil
         if (seconds)
             seconds[i] = time_now() - start;
         if (!st && proc_cancelled(cancel))
-            st = rt_fail(e, E_CANCELLED, "cancelled while it ran");
+            st = rt_fail(e, E_CANCELLED, "stopped on request, while it ran");
     }
 done:
     if (owner)

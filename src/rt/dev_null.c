@@ -53,7 +53,7 @@ static Status null_run(Device *d, int n, const Launch *list, int threads, volati
     (void)d, (void)threads;
     for (int i = 0; i < n; i++) {
         if (seconds) seconds[i] = 0;
-        if (proc_cancelled(cancel)) return rt_fail(e, E_CANCELLED, "stopped");
+        if (proc_cancelled(cancel)) return rt_fail(e, E_CANCELLED, "stopped on request");
         if (!list[i].host) continue;
         RtError own = { .launch = list[i].id };
         list[i].host(list[i].host_arg, &own);

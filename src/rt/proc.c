@@ -215,7 +215,7 @@ Status proc_run(Proc *p, int n, int jobs, double limit, const char *tmp, volatil
             }
         }
         if (proc_cancelled(cancel)) {
-            st = rt_fail(e, E_CANCELLED, "cancelled while kernels were compiled");
+            st = rt_fail(e, E_CANCELLED, "stopped on request, while kernels were compiled");
             goto done;
         }
     }

@@ -21,6 +21,7 @@ static inline bool isa_open(Ctx *cx, Arena *a, const char *isa, Target *t)
     t->isa = dev_cpu.isa(t->device);
     t->lanes = gen_c_lanes(t->isa);
     t->prelude = gen_c_prelude(a, t->isa);
+    t->rules = rules_new(cx, a, opt.rules);
     return true;
 }
 #endif
