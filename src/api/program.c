@@ -60,7 +60,6 @@ static void program_target(Ctx *cx, void *arg)
     Options opt = cx->opt;
     if (p->opt.threads) opt.threads = p->opt.threads;
     target_open(cx, p->arena, &opt, &p->target);
-    p->target.rules = rules_new(cx, p->arena, cx->opt.rules);
     p->shared = &p->target;
 }
 

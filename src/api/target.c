@@ -27,7 +27,7 @@ void target_open(Ctx *cx, Arena *a, const Options *opt, Target *t)
     }
     if (!info) fail(cx, E_INVALID, "there is no target '%s'; wanted one of %s", want, names.at);
     RtError e = { .launch = -1 };
-    *t = (Target){ .name = info->name, .dialect = info->dialect, .api = info->api };
+    *t = (Target){ .name = info->name, .dialect = info->dialect, .api = info->api, .rules = rules_new(cx, a, opt->rules) };
     if (info->api->open(&t->device, opt, &e) != E_OK) fail(cx, e.code, "%s", e.text);
     t->isa = info->api->isa(t->device);
     t->lanes = info->dialect->lanes(t->isa);

@@ -225,6 +225,36 @@ static void test_hoist(void **state)
     arena_free(r.b.arena);
 }
 
+/* A call whose operand is rewritten keeps all its results, those too that nobody reads. */
+static void twice(Ctx *cx, Arena *a, const Call *call, const Tensor *in, Tensor *out)
+{
+    (void)cx, (void)a, (void)call;
+    for (int k = 0; k < 2; k++) memcpy(out[k].data, in->data, tensor_bytes(in));
+}
+static const CallDef twice_call = { "twice", false, twice };
+static const DType twice_dtypes[] = { DT_f32, DT_f32 };
+
+static void build_call(Rewriting *r)
+{
+    static const Call call = { &twice_call, 1, 2, twice_dtypes, NULL, 0 };
+    input_of(r, DT_f32);
+    Node *n = formula(r, "max(x, x)");
+    graph_output(r->b.g, "y", g_call(r->b.g, &call, &n, (int[]){ 2, 2 }, (Dim *const *[]){ n->dims, n->dims })[1]);
+}
+
+static void test_call(void **state)
+{
+    (void)state;
+    Rewriting r;
+    rewrite(&r, build_call, NULL);
+    const Node *call = r.y->in[0];
+    int parts = 0;
+    assert_ptr_equal(call->in[0], r.x);
+    for (int i = 0; i < r.b.g->node.n; i++) parts += r.b.g->node.at[i]->op == OP_part && r.b.g->node.at[i]->in[0] == call;
+    assert_int_equal(parts, 2);
+    arena_free(r.b.arena);
+}
+
 /* ---- files ------------------------------------------------------------------------------------------------------------------------------ */
 static void read_file(Ctx *cx, void *arg)
 {
@@ -278,7 +308,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_claims), cmocka_unit_test(test_plain), cmocka_unit_test(test_zero), cmocka_unit_test(test_leave), cmocka_unit_test(test_casts),
-        cmocka_unit_test(test_scale_sum), cmocka_unit_test(test_hoist), cmocka_unit_test(test_files),
+        cmocka_unit_test(test_scale_sum), cmocka_unit_test(test_hoist), cmocka_unit_test(test_call), cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
