@@ -223,7 +223,7 @@ int cmd_bench(Cli *c)
     bool json = flag_given(c, FLAG_json);
     if (!c->cx->opt.threads) c->cx->opt.threads = cpu_count();
     b.m = cli_load(c, c->arg[0]);
-    b.in = cli_inputs(c, b.m, json);
+    b.in = cli_inputs(c, b.m, json, false);
     make_temporary(c);
     Start cold = start_in_child(c, c->arg[0], &b.in, c->made_dir), warm = start_in_child(c, c->arg[0], &b.in, c->made_dir);
     measure(&b);

@@ -92,7 +92,7 @@ int cmd_bisect(Cli *c)
 {
     Search s = { .c = c, .tol = { flag_real(c, FLAG_rtol, 1e-3), flag_real(c, FLAG_atol, 1e-5), false } };
     s.m = cli_load(c, c->arg[0]);
-    s.in = cli_inputs(c, s.m, flag_given(c, FLAG_json));
+    s.in = cli_inputs(c, s.m, flag_given(c, FLAG_json), false);
     if (model_is_random(s.m, s.in.t)) fail(c->cx, E_INVALID, "%s draws random numbers, so there is no result to compare with", c->arg[0]);
     s.want = NEWS(c->arena, Tensor, s.m->graph->nout + 1);
     bool interpreted = interp_limited(c, s.m, s.in.t, s.want, 60);

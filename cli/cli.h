@@ -22,6 +22,7 @@ typedef struct Cli {
     int ngiven; Given *given;
     VEC(OnnxModel *) model;
     VEC(Program *) program;
+    VEC(Package *) package;
     char made_dir[4096];                /* a temporary folder to remove, or "" */
     volatile int *cancel;               /* CANCEL_..., set by signals */
 } Cli;
@@ -43,8 +44,8 @@ void remove_tree(const char *dir);
 
 /* ---- input.c ---------------------------------------------------------------------------------------------------------------------------- */
 typedef struct Inputs { int n; const OnnxValue **value; Tensor *t; } Inputs;
-/* The inputs of a model from -i and -d, else defaults. What was assumed goes to stderr, unless quiet. */
-Inputs cli_inputs(Cli *c, const OnnxModel *m, bool quiet);
+/* The inputs of a model from -i and -d, else defaults. What was assumed goes to stderr, unless quiet. ranges: -d takes LO..HI, which is HI here. */
+Inputs cli_inputs(Cli *c, const OnnxModel *m, bool quiet, bool ranges);
 void fill_random(Tensor *t, uint64_t seed);              /* floats in [-1, 1), integers 0 or 1 */
 
 /* ---- compare.c -------------------------------------------------------------------------------------------------------------------------- */

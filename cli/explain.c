@@ -55,7 +55,7 @@ int cmd_explain(Cli *c)
 {
     bool json = flag_given(c, FLAG_json);
     const OnnxModel *m = cli_load(c, c->arg[0]);
-    Inputs in = cli_inputs(c, m, json);
+    Inputs in = cli_inputs(c, m, json, false);
     if (flag_value(c, FLAG_dot)) write_dot(c, m, &in, flag_value(c, FLAG_dot));
     Program *p = cli_program(c, m, !flag_given(c, FLAG_no_fuse), false);
     program_prepare(c->cx, p, in.t);

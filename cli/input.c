@@ -17,6 +17,7 @@ typedef struct Maker {
     Source *source;
     MapStr *size;                       /* symbol -> int64_t */
     bool *dim_used;                     /* by number of -d */
+    bool ranges;                        /* -d takes LO..HI */
     Text assumed;
 } Maker;
 
@@ -114,6 +115,11 @@ static int64_t flag_size(Maker *x, const OnnxValue *v, int axis)
         char *end;
         errno = 0;
         long long n = eq ? strtoll(eq + 1, &end, 10) : 0;
+        if (x->ranges && eq && !strncmp(end, "..", 2) && end > eq + 1 && n > 0) {
+            int64_t lo = n;
+            n = strtoll(end + 2, &end, 10);
+            if (n < lo) n = -1;
+        }
         if (!eq || eq == word || *end || end == eq + 1 || n < 0 || errno) fail(x->cx, E_INVALID, "-d is '%s', wanted DIM=SIZE", word);
         const char *key = arena_fmt(x->a, "%.*s", (int)(eq - word), word), *sym = v->dims[axis].sym;
         if ((sym && sym[0] && strcmp(key, sym) == 0) || strcmp(key, arena_fmt(x->a, "%s:%d", v->name, axis)) == 0) {
@@ -160,9 +166,9 @@ static void make_input(Maker *x, int i)
 
 static bool is_file(const char *what) { return what && strcmp(what, "zeros") && strcmp(what, "random") && strncmp(what, "random:", 7); }
 
-Inputs cli_inputs(Cli *c, const OnnxModel *m, bool quiet)
+Inputs cli_inputs(Cli *c, const OnnxModel *m, bool quiet, bool ranges)
 {
-    Maker x = { .c = c, .cx = c->cx, .a = c->arena, .m = m, .size = mapstr_new(c->arena), .assumed = { .arena = c->arena } };
+    Maker x = { .c = c, .cx = c->cx, .ranges = ranges, .a = c->arena, .m = m, .size = mapstr_new(c->arena), .assumed = { .arena = c->arena } };
     x.in.value = model_inputs(c->arena, m, &x.in.n);
     x.in.t = NEWS(c->arena, Tensor, x.in.n + 1);
     x.source = NEWS(c->arena, Source, x.in.n + 1);

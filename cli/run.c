@@ -36,24 +36,29 @@ static void write_outputs(Cli *c, const OnnxModel *m, const Tensor *out, const c
 }
 
 /* The runs after the first write into the buffers of the first. */
-static double run_repeatedly(Cli *c, const OnnxModel *m, Program *p, const Tensor *in, Tensor *out, int repeat, double *first)
+static void run_any(Cli *c, Arena *a, const OnnxModel *m, Program *p, Package *k, const Tensor *in, Tensor *out, const size_t *bytes)
+{
+    if (k) package_run(c->cx, k, a, in, out, bytes);
+    else if (p) program_run(c->cx, p, a, in, out, bytes);
+    else interp_run(c->cx, a, m, in, out);
+}
+
+static double run_repeatedly(Cli *c, const OnnxModel *m, Program *p, Package *pk, const Tensor *in, Tensor *out, int repeat, double *first)
 {
     int nout = m->graph->nout;
     size_t *bytes = NEWS(c->arena, size_t, nout + 1);
     double *ms = NEWS(c->arena, double, repeat), start = time_now();
-    if (p) program_run(c->cx, p, c->arena, in, out, bytes);
-    else interp_run(c->cx, c->arena, m, in, out);
+    run_any(c, c->arena, m, p, pk, in, out, bytes);
     *first = (time_now() - start) * 1e3;
     for (int i = 0; i < repeat && repeat > 1; i++) {
         Arena *scratch = arena_new(c->cx);
         Tensor *again = NEWS(scratch, Tensor, nout + 1);
-        for (int k = 0; k < nout && p; k++) {
+        for (int k = 0; k < nout && (p || pk); k++) {
             bytes[k] = tensor_bytes(&out[k]);
             again[k].data = out[k].data;
         }
         start = time_now();
-        if (p) program_run(c->cx, p, scratch, in, again, bytes);
-        else interp_run(c->cx, scratch, m, in, again);
+        run_any(c, scratch, m, p, pk, in, again, bytes);
         ms[i] = (time_now() - start) * 1e3;
         arena_free(scratch);
     }
@@ -65,11 +70,17 @@ int cmd_run(Cli *c)
     bool check = flag_given(c, FLAG_check), json = flag_given(c, FLAG_json), interpret = flag_given(c, FLAG_interpreter);
     int repeat = flag_int(c, FLAG_repeat, 1, 1);
     Tolerance tol = { flag_real(c, FLAG_rtol, 1e-3), flag_real(c, FLAG_atol, 1e-5), false };
-    const OnnxModel *m = cli_load(c, c->arg[0]);
-    Inputs in = cli_inputs(c, m, json);
+    Package *pk = NULL;
+    if (package_is(c->arg[0])) {
+        if (check || interpret || flag_given(c, FLAG_no_fuse)) fail(c->cx, E_INVALID, "%s is a package: --check, --interpreter and --no-fuse need the model", c->arg[0]);
+        pk = package_open(c->cx, c->arg[0], c->cx->opt.threads);
+        vec_push(c->arena, &c->package, pk);
+    }
+    const OnnxModel *m = pk ? package_model(pk) : cli_load(c, c->arg[0]);
+    Inputs in = cli_inputs(c, m, json, false);
     Tensor *out = NEWS(c->arena, Tensor, m->graph->nout + 1);
-    Program *p = interpret ? NULL : cli_program(c, m, !flag_given(c, FLAG_no_fuse), check);
-    double first, ms = run_repeatedly(c, m, p, in.t, out, repeat, &first);
+    Program *p = interpret || pk ? NULL : cli_program(c, m, !flag_given(c, FLAG_no_fuse), check);
+    double first, ms = run_repeatedly(c, m, p, pk, in.t, out, repeat, &first);
     Difference d = { .same = true };
     if (check && !interpret) {
         Tensor *want = NEWS(c->arena, Tensor, m->graph->nout + 1);

@@ -222,6 +222,37 @@ typedef enum sn_explain_form { SN_EXPLAIN_TEXT = 0, SN_EXPLAIN_JSON = 1 } sn_exp
 SN_API sn_status sn_program_explain(sn_program *program, sn_explain_form form, char **text, sn_error *err);
 SN_API void sn_string_free(char *text);
 
+/* ---- ahead of time ---------------------------------------------------------------------------------------------------- */
+
+typedef enum sn_weights {
+    SN_WEIGHTS_FILE = 0,                /* in the C file, object, library or package */
+    SN_WEIGHTS_BIN = 1,                 /* in a file NAME.bin beside it, which the assembler puts in (a package: which is mapped) */
+    SN_WEIGHTS_POINTER = 2              /* in a file NAME.bin beside it; the caller gives its bytes (a package: as BIN) */
+} sn_weights;
+
+typedef struct sn_range { const char *name; int64_t least; } sn_range;      /* a symbol, or "INPUT:AXIS" */
+
+/* Zero-initialise it, then set what you need. */
+typedef struct sn_export_options {
+    const char *isa;                    /* "plain", "sse2", "avx2", "avx512", "neon", "auto"; NULL: "plain" for .c, else this machine's */
+    sn_weights weights;
+    int32_t threads;                    /* the most that a run may use; 0 and 1: one, and no hook in the file */
+    int32_t nin; const sn_tensor *in;   /* for these sizes. data may be NULL where no shape and no branch depends on it; else the result serves these values */
+    int32_t nrange; const sn_range *range;       /* symbolic dimensions that stay parameters: from `least` to the size in the inputs */
+    const char *compiler;               /* for .o, .so and .sinter; NULL: the first of cc, gcc, clang that is there */
+} sn_export_options;
+
+/* Writes a model as a file that needs no compiler, by the ending of path: .c (and .h beside it), .o, .so, or .sinter, a package for sn_program_load.
+ * docs/embedded.md has the C interface. UNSUPPORTED names the operator that has no such form. INVALID, COMPILE, IO. */
+SN_API sn_status sn_export(const sn_model *model, const char *path, const sn_export_options *options, sn_error *err);
+
+/* Loads a package. It runs by sn_run; only `threads` and `cancel` of the options count. FORMAT when it is damaged, UNSUPPORTED when another version of sinter
+ * made it, DEVICE when this processor lacks its instruction set. */
+SN_API sn_status sn_program_load(const char *path, const sn_options *options, sn_program **program, sn_error *err);
+
+/* The model of a program; of a package, its inputs and outputs in the form of a model. Lives as long as the program. */
+SN_API const sn_model *sn_program_model(const sn_program *program);
+
 /* How many variants were compiled: one for each set of sizes that needed kernels of its own. */
 SN_API int sn_program_variants(sn_program *program);
 

@@ -65,8 +65,11 @@ const char *program_compile_line(Program *p);
 
 /* ---- segment.c: one graph, compiled ------------------------------------------------------------------------------------------------------------- */
 typedef struct Segment Segment;
-/* The device a segment is for: what it prints for and runs on. Shared by all segments of a program. */
-typedef struct Target { const char *name; const Dialect *dialect; const DeviceApi *api; Device *device; const char *isa, *prelude; int lanes; const RuleSet *rules; } Target;
+/* The device a segment is for: what it prints for and runs on. Shared by all segments of a program. ahead: kernels are only printed, but for those that run
+ * once; without a device the interpreter computes what these would. */
+typedef struct Target {
+    const char *name; const Dialect *dialect; const DeviceApi *api; Device *device; const char *isa, *prelude; int lanes; const RuleSet *rules; bool ahead;
+} Target;
 /* target.c: by Options.target ("cpu", or another row of targets.def, which may have ":..." for the device behind it). The prelude lies in a. Raises INVALID for a
  * name that is none, and what the device's open says. */
 void target_open(Ctx *cx, Arena *a, const Options *opt, Target *t);
@@ -86,6 +89,46 @@ int segment_kernels(const Segment *s);
 int segment_outputs(const Segment *s);
 int segment_symbols(const Segment *s);
 void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds, SegmentEvidence *e);
+
+/* ---- aot.c: a model as a C file of its own ---------------------------------------------------------------------------------------------------------- */
+typedef enum AotWeights { AOT_FILE, AOT_BIN, AOT_POINTER } AotWeights;       /* in the C file; beside it, linked in; beside it, given by the caller */
+typedef struct AotRange { const char *name; int64_t lo; } AotRange;          /* a symbolic dimension that may be smaller than in the inputs: by name or INPUT:AXIS */
+typedef struct AotOptions {
+    const char *name;                   /* of the functions: an identifier */
+    const char *isa;                    /* "plain" ... or "auto" */
+    AotWeights weights; const char *bin;             /* bin: what the C file calls the file of weights */
+    int threads;                        /* at most; 1: no hook */
+    int nrange; const AotRange *range;
+    const char *command;                /* how the file was made; for its head */
+} AotOptions;
+typedef struct AotPort { const char *name; DType dt; int rank; int64_t dims[MAX_RANK]; int64_t bytes; } AotPort;     /* dims below 0: ~ number of a size; of outputs: -1, a run says; bytes: at most */
+typedef struct AotSize { const char *name; int64_t lo, hi; } AotSize;
+typedef struct AotFiles {
+    const char *source, *header;
+    const uint8_t *weights; size_t nweights;
+    int64_t workspace, arena;           /* bytes, for all threads; of intermediate results */
+    int nin, nout, nsize; const AotPort *in, *out; const AotSize *size;
+    int kernels;
+    bool any_isa;                       /* runs on every processor of the machine's family: plain or auto */
+} AotFiles;
+/* Prints a model for the sizes of these arguments (data where shapes or branches depend on it; then the file serves these values only). All in a. Raises
+ * UNSUPPORTED with the operator's name for what has no form in C. */
+void aot_compile(Ctx *cx, Arena *a, const OnnxModel *m, const Tensor *args, const AotOptions *o, AotFiles *out);
+
+/* aot_file.c: writes path (.c, .o, .so or .sinter) and what belongs beside it. isa NULL: plain for source, else this machine's. */
+typedef struct AotExport { const char *path, *isa; AotWeights weights; int threads, nrange; const AotRange *range; const char *command; } AotExport;
+void aot_export(Ctx *cx, Arena *a, const OnnxModel *m, const Tensor *args, const AotExport *e, AotFiles *f);
+
+/* ---- package.c: a compiled model in one file -------------------------------------------------------------------------------------------------------- */
+typedef struct Package Package;
+void package_write(Ctx *cx, Arena *a, const AotExport *e, const AotFiles *f, const char *isa, const char *shared_object, const char *bin);       /* bin: the file beside it that has the weights; NULL: they are inside */
+bool package_is(const char *path);      /* is it named .sinter, or does it begin like one? */
+/* Refuses what another version made, another processor's, and a file of which a bit is not as it was written. */
+Package *package_open(Ctx *cx, const char *path, int threads);
+void package_close(Package *p);         /* NULL is fine */
+const OnnxModel *package_model(const Package *p);            /* its inputs and outputs, in the form of a model without operators */
+/* As program_run. Thread-safe. */
+void package_run(Ctx *cx, Package *p, Arena *a, const Tensor *in, Tensor *out, const size_t *out_bytes);
 
 /* ---- explain.c: evidence as a report ---------------------------------------------------------------------------------------------------------- */
 typedef struct ExplainOptions { bool why, source; const char *kernel; } ExplainOptions;     /* source: of all kernels, or the one whose name begins so */

@@ -97,7 +97,7 @@ static void *fixed_data(Arena *a, const Segment *s, const Node *n, const int64_t
 }
 
 /* A constant with one axis moved behind the others; each such form is made once for a segment. */
-static void *packed_data(Segment *s, const Node *n, int axis)
+const void *packed_data(Segment *s, const Node *n, int axis)
 {
     for (Packed *p = s->packed; p; p = p->next) if (p->node == n && p->axis == axis) return p->data;
     int64_t outer = 1, inner = 1, len = dim_eval(n->dims[axis], NULL, NULL);
@@ -129,6 +129,16 @@ void segment_pack(Ctx *cx, Segment *s)
     }
 }
 
+static void run_once_interpreted(Ctx *cx, Segment *s, const int64_t *at)
+{
+    int n = 0, count = s->g->node.n;
+    Node **node = NEWS(s->arena, Node *, count + 1);
+    for (int id = 0; id < count; id++) if (at[id] >= 0) node[n++] = s->g->node.at[id];
+    Tensor *t = NEWS(s->arena, Tensor, n + 1);
+    eval_nodes(cx, s->arena, s->g, NULL, NULL, n, node, t);
+    for (int i = 0; i < n; i++) s->fixed[node[i]->id] = t[i].data;
+}
+
 void segment_run_once(Ctx *cx, Segment *s)
 {
     int n = 0;
@@ -143,8 +153,9 @@ void segment_run_once(Ctx *cx, Segment *s)
         at[id] = bytes;
         bytes += (node_bytes(s->g->node.at[id], NULL) + 63) & ~(int64_t)63;
     }
-    s->once_block = device_block(cx, s, bytes + 64);
     s->once_bytes = bytes;
+    if (!s->target->device) { run_once_interpreted(cx, s, at); return; }
+    s->once_block = device_block(cx, s, bytes + 64);
     for (int id = 0; id < s->g->node.n; id++) if (at[id] >= 0) s->fixed[id] = (uint8_t *)s->once_block + at[id];
     Launch *l = NEWS(s->arena, Launch, n);
     n = 0;
@@ -167,22 +178,25 @@ void instance_free(const Segment *s, Instance *x)
     arena_free(x->memory);
 }
 
-/* The first output that is this node: its memory is the caller's. Further ones are copies. */
-static void place_buffers(Ctx *cx, Segment *s, Instance *x, void **where)
+/* Outputs are the caller's memory, if the device can write there; what is computed once has its own. */
+bool segment_in_arena(const Segment *s, const Node *n)
+{
+    bool lies = s->first[n->id] >= 0 && !segment_is_output(s, n);
+    if (is_staged(s)) lies = s->first[n->id] >= 0 || (s->last[n->id] >= 0 && (n->op == OP_input || n->op == OP_dims));
+    return lies && !s->fixed[n->id];
+}
+
+int64_t segment_place(Arena *a, const Segment *s, const int64_t *bytes, int64_t *offset)
 {
     const Graph *g = s->g;
-    int n = 0, *number = NEWS(x->memory, int, g->node.n + 1);
-    MemBuf *b = NEWS(x->memory, MemBuf, g->node.n + 1);
+    int n = 0, *number = NEWS(a, int, g->node.n + 1);
+    MemBuf *b = NEWS(a, MemBuf, g->node.n + 1);
     for (int id = 0; id < g->node.n; id++) {
         number[id] = -1;
-        const Node *v = g->node.at[id];
-        bool lies = s->first[id] >= 0 && !segment_is_output(s, v);
-        if (is_staged(s)) lies = s->first[id] >= 0 || (s->last[id] >= 0 && (v->op == OP_input || v->op == OP_dims));
-        if (!lies || s->fixed[id]) continue;
-        int64_t bytes = node_bytes(v, x->syms);
-        if (bytes < 0) fail(cx, E_NOMEM, "an intermediate result is larger than the address space");
+        if (bytes[id] < 0) continue;
+        bool dims = g->node.at[id]->op == OP_dims;   /* written before the first kernel */
         number[id] = n;
-        b[n++] = (MemBuf){ .first = v->op == OP_dims ? -1 : s->first[id], .last = v->op == OP_dims ? s->npart : s->last[id], .may_share = -1, .bytes = bytes };
+        b[n++] = (MemBuf){ .first = dims ? -1 : s->first[id], .last = dims ? s->npart : s->last[id], .may_share = -1, .bytes = bytes[id] };
     }
     for (int pass = 0; pass < 2; pass++)             /* takers of takers share the first one's memory */
         for (int id = 0; id < g->node.n; id++) {
@@ -195,10 +209,26 @@ static void place_buffers(Ctx *cx, Segment *s, Instance *x, void **where)
         int r = b[i].may_share;
         if (r >= 0 && b[r].may_share >= 0) b[i].may_share = -1;
     }
-    x->arena_bytes = memory_place(x->memory, n, b);
+    int64_t all = memory_place(a, n, b);
+    for (int id = 0; id < g->node.n; id++) if (number[id] >= 0) offset[id] = b[number[id]].offset;
+    return all;
+}
+
+static void place_buffers(Ctx *cx, Segment *s, Instance *x, void **where)
+{
+    const Graph *g = s->g;
+    int64_t *bytes = NEWS(x->memory, int64_t, g->node.n + 1), *offset = NEWS(x->memory, int64_t, g->node.n + 1);
+    for (int id = 0; id < g->node.n; id++) {
+        const Node *v = g->node.at[id];
+        bytes[id] = -1;
+        if (!segment_in_arena(s, v)) continue;
+        bytes[id] = node_bytes(v, x->syms);
+        if (bytes[id] < 0) fail(cx, E_NOMEM, "an intermediate result is larger than the address space");
+    }
+    x->arena_bytes = segment_place(x->memory, s, bytes, offset);
     x->temp_bytes = x->arena_bytes;
     x->arena = device_block(cx, s, x->arena_bytes);
-    for (int id = 0; id < g->node.n; id++) if (number[id] >= 0) where[id] = x->arena + b[number[id]].offset;
+    for (int id = 0; id < g->node.n; id++) if (bytes[id] >= 0) where[id] = x->arena + offset[id];
 }
 
 static bool patched(const Segment *s, const Node *n)
@@ -237,7 +267,7 @@ static void instance_make(Ctx *cx, void *arg)
             launch_fill(a, p, syms, l);
             for (int k = 0; k < p->src.nbuf; k++) {
                 const Node *v = buf_node(p, k);
-                if (slot_buf(p, k)->last) { l->buf[k] = packed_data(s, v, slot_buf(p, k)->last - 1); continue; }
+                if (slot_buf(p, k)->last) { l->buf[k] = (void *)packed_data(s, v, slot_buf(p, k)->last - 1); continue; }
                 if (patched(s, v)) { struct Patch q = { at, k, v->id }; vec_push(a, &patch, q); continue; }
                 l->buf[k] = where[v->id] ? where[v->id] : fixed_data(a, s, v, syms);
             }

@@ -121,18 +121,20 @@ static void print_kernels(Ctx *cx, Segment *s)
     }
 }
 
+static bool is_built(const Segment *s, int part) { return s->part[part].loops && (s->part[part].once || !s->target->ahead) && s->target->device; }
+
 static void build_kernels(Ctx *cx, Segment *s)
 {
     int n = s->npart, m = 0;
     KernelText *text = NEWS(s->arena, KernelText, n + 1);
     const Kernel **out = NEWS(s->arena, const Kernel *, n + 1);
     for (int i = 0; i < n; i++)
-        if (s->part[i].loops) text[m++] = (KernelText){ .name = s->part[i].src.name, .text = s->part[i].src.code, .cost = s->part[i].loops->cost };
+        if (is_built(s, i)) text[m++] = (KernelText){ .name = s->part[i].src.name, .text = s->part[i].src.code, .cost = s->part[i].loops->cost };
     if (!m) return;
     RtError e = { .launch = -1 };
     if (s->target->api->build(s->target->device, s->target->prelude, m, text, out, &s->times.build, cx->cancel, &e) != E_OK) segment_raise(cx, NULL, &e);
     m = 0;
-    for (int i = 0; i < n; i++) if (s->part[i].loops) s->part[i].built = out[m++];
+    for (int i = 0; i < n; i++) if (is_built(s, i)) s->part[i].built = out[m++];
 }
 
 static void try_kernels(Ctx *cx, void *arg) { print_kernels(cx, arg); }

@@ -72,4 +72,8 @@ void stage_constants(Ctx *cx, Segment *s);                   /* those that kerne
 void stage_sizes(Ctx *cx, const Segment *s, const Instance *x);     /* sizes that kernels read as data */
 void stage_write(Ctx *cx, const Segment *s, void *to, const void *from, size_t n);
 void stage_read(Ctx *cx, const Segment *s, void *to, const void *from, size_t n);
+/* Places intermediate results of bytes[id] each (-1: none of those) at offset[id]; returns the bytes of all. */
+int64_t segment_place(Arena *a, const Segment *s, const int64_t *bytes, int64_t *offset);
+bool segment_in_arena(const Segment *s, const Node *n);      /* is it such a result? */
+const void *packed_data(Segment *s, const Node *n, int axis);        /* a constant with one axis moved behind the others, made once; NULL without memory */
 #endif

@@ -16,6 +16,7 @@ _Static_assert(SN_MAX_RANK == MAX_RANK, "sinter.h and base.h must agree");
 struct sn_program {
     Arena *arena;
     Program *program;                   /* NULL when interpreted */
+    Package *package;                   /* of sn_program_load: then model is what the package says about itself */
     const sn_model *model;
     Options opt;
     volatile int *cancel;
@@ -335,10 +336,82 @@ sn_status sn_compile(const sn_model *model, const sn_options *options, sn_progra
     return api_report(&cx, st, err);
 }
 
+typedef struct LoadProgram { const char *path; const sn_options *options; Arena *arena; Package *package; sn_program *made; } LoadProgram;
+
+static void load_program_guarded(Ctx *cx, void *arg)
+{
+    LoadProgram *c = arg;
+    need(cx, c->path, "path");
+    c->arena = arena_new(cx);
+    sn_program *p = NEW(c->arena, sn_program);
+    c->package = package_open(cx, c->path, c->options ? c->options->threads : 0);
+    sn_model *m = NEW(c->arena, sn_model);
+    m->m = (OnnxModel *)package_model(c->package);
+    m->in = model_inputs(c->arena, m->m, &m->nin);
+    p->arena = c->arena; p->package = c->package; p->model = m;
+    p->cancel = c->options ? (volatile int *)(uintptr_t)c->options->cancel : NULL;
+    c->made = p;
+}
+
+sn_status sn_program_load(const char *path, const sn_options *options, sn_program **program, sn_error *err)
+{
+    Ctx cx;
+    ctx_quiet(&cx);
+    LoadProgram c = { .path = path, .options = options };
+    Status st = guard_call(&cx, load_program_guarded, &c);
+    if (st == E_OK) {
+        arena_bind(c.arena, NULL);
+        *program = c.made;
+    } else {
+        package_close(c.package);
+        arena_free(c.arena);
+    }
+    return api_report(&cx, st, err);
+}
+
+const sn_model *sn_program_model(const sn_program *program) { return program->model; }
+
+typedef struct ExportCall { const sn_model *model; const char *path; const sn_export_options *o; Arena *arena; } ExportCall;
+
+static void export_guarded(Ctx *cx, void *arg)
+{
+    ExportCall *c = arg;
+    const sn_export_options *o = c->o;
+    need(cx, c->model, "model");
+    need(cx, c->path, "path");
+    need(cx, o, "options");
+    if (o->nin != c->model->nin) fail(cx, E_INVALID, "%s: %d inputs are given, wanted %d", c->model->m->path, o->nin, c->model->nin);
+    if (o->nin) need(cx, o->in, "options->in");
+    if (o->nrange) need(cx, o->range, "options->range");
+    if ((int)o->weights < 0 || o->weights > SN_WEIGHTS_POINTER) fail(cx, E_INVALID, "weights is %d, wanted one of sn_weights", (int)o->weights);
+    if (o->compiler) cx->opt.cc = o->compiler;
+    c->arena = arena_new(cx);
+    const char *unknown = onnx_unknown_ops(cx, c->arena, c->model->m);
+    if (unknown) fail(cx, E_UNSUPPORTED, "%s: operators without a meaning here: %s", c->model->m->path, unknown);
+    Tensor *in = NEWS(c->arena, Tensor, o->nin + 1);
+    AotRange *range = NEWS(c->arena, AotRange, o->nrange + 1);
+    for (int i = 0; i < o->nin; i++) in[i] = tensor_of_public(cx, &o->in[i], "input", c->model->in[i]->name);
+    for (int i = 0; i < o->nrange; i++) range[i] = (AotRange){ o->range[i].name, o->range[i].least };
+    AotExport e = { .path = c->path, .isa = o->isa, .weights = (AotWeights)o->weights, .threads = o->threads > 1 ? o->threads : 1, .nrange = o->nrange, .range = range };
+    AotFiles f = { 0 };
+    aot_export(cx, c->arena, c->model->m, in, &e, &f);
+}
+
+sn_status sn_export(const sn_model *model, const char *path, const sn_export_options *options, sn_error *err)
+{
+    Ctx cx;
+    ctx_init(&cx);
+    ExportCall c = { .model = model, .path = path, .o = options };
+    Status st = guard_call(&cx, export_guarded, &c);
+    arena_free(c.arena);
+    return api_report(&cx, st, err);
+}
+
 void sn_program_free(sn_program *program)
 {
     if (!program) return;
     if (program->program) program_free(program->program);
+    package_close(program->package);
     arena_free(program->arena);
 }
 
@@ -406,12 +479,13 @@ static void public_run_guarded(Ctx *cx, void *arg)
     size_t *bytes = NEWS(c->arena, size_t, c->nout + 1);
     c->block = NEWS(c->arena, void *, c->nout + 1);
     c->result = NEWS(c->arena, Tensor, c->nout + 1);
-    for (int i = 0; i < c->nout && c->p->program; i++) {
+    for (int i = 0; i < c->nout && (c->p->program || c->p->package); i++) {
         if (!c->out[i].data || c->out[i].has_strides) continue;
         c->result[i].data = c->out[i].data;
         bytes[i] = c->out[i].bytes;
     }
     if (c->p->program) program_run(cx, c->p->program, c->arena, in, c->result, bytes);
+    else if (c->p->package) package_run(cx, c->p->package, c->arena, in, c->result, bytes);
     else interp_run(cx, c->arena, c->p->model->m, in, c->result);
     for (int i = 0; i < c->nout; i++) {
         const sn_tensor *s = &c->out[i];
@@ -492,6 +566,7 @@ static void explain_guarded(Ctx *cx, void *arg)
 {
     ExplainCall *c = arg;
     need(cx, c->p, "program");
+    if (c->p->package) fail(cx, E_INVALID, "a package keeps no evidence; compile the model to get it");
     if (!c->p->program) fail(cx, E_INVALID, "an interpreted program has no kernels");
     if (program_variants(c->p->program) == 0) fail(cx, E_INVALID, "nothing is compiled before the first run");
     c->arena = arena_new(cx);

@@ -31,6 +31,13 @@ void gen_c(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out);
 const char *gen_c_prelude(Arena *a, const char *isa);
 int gen_c_lanes(const char *isa);
 
+/* ---- expand.c: kernels and the helpers they use, as source that stands alone ------------------------------------------------------------------ */
+typedef struct Helpers Helpers;
+Helpers *gen_c_helpers(Ctx *cx, Arena *a, const char *isa, const char *suffix);      /* suffix: put behind each of their names; "" for one instruction set */
+Helpers *gen_c_helpers_of(Ctx *cx, Arena *a, const char *text);  /* of another text than the prelude */
+const char *gen_c_standalone(Helpers *h, const char *code);      /* a kernel's KernelSource.code without macros; notes which helpers it uses */
+void gen_c_helpers_print(Helpers *h, Text *t);                   /* those that were noted; call it after the kernels */
+
 /* ---- cstyle.c ----------------------------------------------------------------------------------------------------------------------------- */
 /* What a dialect for groups of threads spells in its own way. */
 typedef struct SimtWords {

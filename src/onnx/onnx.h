@@ -306,6 +306,12 @@ Node *heads_merge(OpCall *o, Node *x);                                   /* and 
 Node *heads_repeat(OpCall *o, Node *x, Dim *heads);                      /* [B,Hkv,T,D] -> [B,H,T,D]: each head for several neighbours */
 Node *rotary(OpCall *o, Node *x, Node *c, Node *s, Dim *count, bool interleaved);    /* the first `count` places of the last axis */
 
+/* ---- attributes of calls (op_call.c, op_pool.c), for those who run them by other means; no gaps: they are hashed --------------------------------- */
+typedef struct TopKAttr { int axis, largest; } TopKAttr;
+typedef struct UniqueAttr { int axis, sorted; } UniqueAttr;
+typedef struct NmsAttr { int64_t most; double iou, score; int center, use_score; } NmsAttr;
+typedef struct RoiAttr { int64_t sampling; float scale; int half_pixel, use_max, unused; } RoiAttr;     /* compress: an int, the axis */
+
 /* ---- op_random.c ---------------------------------------------------------------------------------------------------------------------------- */
 Node *random_unit(OpCall *o, int rank, Dim *const *dims, DType dt);      /* uniform in [0, 1), f32 or f64 */
 

@@ -55,7 +55,6 @@ static void result_init(Ctx *cx, Arena *a, Tensor *out, int rank, const int64_t 
 
 /* ---- TopK ---------------------------------------------------------------------------------------------------------------------------- */
 
-typedef struct TopKAttr { int axis, largest; } TopKAttr;
 typedef struct TopKRow { DType dt; const Scalar *value; int largest; } TopKRow;
 
 static int topk_order(const void *self, int64_t a, int64_t b)
@@ -187,7 +186,6 @@ void op_compress(OpCall *o)
 
 /* ---- Unique ------------------------------------------------------------------------------------------------------------------------------ */
 
-typedef struct UniqueAttr { int axis, sorted; } UniqueAttr;
 typedef struct UniqueSlices { const Tensor *x; int64_t outer, inner, n; } UniqueSlices;
 
 /* Slices compare by their elements in row-major order. */
@@ -255,7 +253,6 @@ void op_unique(OpCall *o)
 
 /* ---- NonMaxSuppression --------------------------------------------------------------------------------------------------------------------- */
 
-typedef struct NmsAttr { int64_t most; double iou, score; int center, use_score; } NmsAttr;
 
 /* Corners as y1 x1 y2 x2 in any order, or as centre and size. */
 static void nms_corners(const Tensor *boxes, int64_t batch, int64_t box, bool center, double c[4])

@@ -218,7 +218,6 @@ void op_lrn(OpCall *o)
 
 /* ---- regions: opaque calls ------------------------------------------------------------------------------------------------------ */
 
-typedef struct RoiAttr { int64_t sampling; float scale; int half_pixel, use_max, unused; } RoiAttr;   /* no gaps: attributes are hashed */
 
 static double roi_at(const Tensor *t, const int64_t place[MAX_RANK])
 {

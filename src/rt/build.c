@@ -800,3 +800,34 @@ done:
     block_free(key);
     return st;
 }
+
+/* ---- one call of the compiler ---- */
+
+Status compiler_run(const Options *opt, int n, const char *const *arg, volatile int *cancel, RtError *e)
+{
+    Builder *b = NULL;
+    Proc *p = NULL;
+    Status st = builder_open(&b, opt, NULL, e);
+    if (st)
+        return st;
+    if ((st = compiler_find(b, e)))
+        goto done;
+    if (b->nargv + n >= MAX_WORDS) {
+        st = rt_fail(e, E_INVALID, "%d arguments for the compiler", n);
+        goto done;
+    }
+    for (int i = 0; i < n; i++)
+        argv_add(b, arg[i]);
+    if (!(p = block_alloc(sizeof *p))) {
+        st = rt_fail(e, E_NOMEM, "no memory for a process");
+        goto done;
+    }
+    memset(p, 0, sizeof *p);
+    p->argv = b->argv;
+    if ((st = proc_run(p, 1, 1, 10 * COMPILE_SECONDS, NULL, cancel, e)) == E_COMPILE)
+        st = rt_fail(e, E_COMPILE, "%s: %.800s", b->cc_path, p->out[0] ? p->out : "failed");
+done:
+    block_free(p);
+    builder_close(b);
+    return st;
+}

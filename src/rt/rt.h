@@ -157,6 +157,8 @@ const Toolchain *nvrtc_tools(const Nvrtc *v);            /* without load, symbol
 const char *nvrtc_log(const char *unit, size_t n);
 typedef struct KernelFacts { int registers, stack, spill_stores, spill_loads, shared; } KernelFacts;   /* bytes; stack: local memory of a thread */
 bool nvrtc_facts(const char *log, const char *name, KernelFacts *f);
+/* Runs the compiler once with these arguments; paths are absolute. COMPILE with what it said. */
+Status compiler_run(const Options *opt, int n, const char *const *arg, volatile int *cancel, RtError *e);
 
 /* ---- count.c: hardware counters ------------------------------------------------------------------------- */
 /* Bytes read from and written to memory (last-level cache misses times the line size) by this thread's

@@ -5,7 +5,7 @@
 # ---- usage ------------------------------------------------------------------------------------------------------------
 expect 0 'usage: sinter COMMAND' "$SINTER" --help
 expect 0 '^sinter [0-9]+\.[0-9]+\.[0-9]+$' "$SINTER" --version
-for c in run explain bench conformance bisect ops demo; do
+for c in run compile explain bench conformance bisect ops demo; do
     expect 0 "example: sinter $c" "$SINTER" $c --help
     expect 0 "usage: sinter $c" "$SINTER" help $c
     refuse "$c has no flag '--frob'" "$SINTER" $c --frob
