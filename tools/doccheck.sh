@@ -54,7 +54,7 @@ check_code() {          # FILE:LINE TEXT
     if [[ $text =~ \./dev\ ([a-z]+) ]]; then
         [ -n "${is_dev[${BASH_REMATCH[1]}]:-}" ] || complain "$at" "./dev has no command ${BASH_REMATCH[1]}"
     fi
-    if [[ $text =~ (^|[ /])sinter\ ([a-z]+)(\ |$) ]]; then
+    if [[ $text != *import\ sinter* && $text =~ (^|[ /])sinter\ ([a-z]+)(\ |$) ]]; then
         command=${BASH_REMATCH[2]}
         [ -n "${is_command[$command]:-}" ] || { complain "$at" "sinter has no command $command"; command=""; }
     fi

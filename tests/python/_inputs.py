@@ -1,28 +1,49 @@
-"""_inputs.py MODELS OUT: pictures and sound for examples/python, from the models' own test inputs where there are some."""
+"""_inputs.py OUT: a picture with a face, two lines of text, and speech-like sound for examples/python, all drawn."""
 import pathlib
 import sys
 import wave
 
 import numpy as np
-import onnx
-from onnx import numpy_helper
 
-models, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+out = pathlib.Path(sys.argv[1])
 
 
-def tensor(path):
-    t = onnx.TensorProto()
-    t.ParseFromString(path.read_bytes())
-    return numpy_helper.to_array(t)
+def smooth(a, times):
+    for _ in range(times):
+        a = (np.roll(a, 1, 0) + np.roll(a, -1, 0) + np.roll(a, 1, 1) + np.roll(a, -1, 1) + 4 * a) / 8
+    return a
 
 
-def picture(x, scale, shift):
-    return np.clip(np.round(x.transpose(1, 2, 0) * scale + shift), 0, 255).astype(np.uint8)
+def bytes_of(a):
+    return np.clip(np.round(a), 0, 255).astype(np.uint8)
 
 
-np.save(out / "picture.npy", picture(tensor(models / "ulfd_RFB-320/test_data_set_0/input_0.pb")[0], 128, 127))
-for k in range(2):
-    np.save(out / f"line{k}.npy", picture(tensor(models / f"ppocrv4_rec/test_data_set_{k}/input_0.pb")[0], 127.5, 127.5))
+def face(picture, x0, y0, size):
+    """Ovals: hair, face, eyes, brows, nose, mouth, shoulders."""
+    y, x = np.mgrid[:picture.shape[0], :picture.shape[1]].astype(float)
+    for dx, dy, rx, ry, colour in (
+            (0, -.25, .95, 1.15, (50, 35, 25)), (0, .1, .78, 1.0, (215, 170, 140)), (-.32, -.08, .17, .09, (245, 245, 245)), (.32, -.08, .17, .09, (245, 245, 245)),
+            (-.32, -.08, .08, .08, (40, 30, 30)), (.32, -.08, .08, .08, (40, 30, 30)), (-.32, -.27, .22, .05, (60, 40, 30)), (.32, -.27, .22, .05, (60, 40, 30)),
+            (0, .22, .10, .18, (190, 140, 115)), (0, .55, .3, .09, (170, 70, 70)), (0, 1.6, .9, .6, (60, 80, 150))):
+        picture[((x - x0 - dx * size) / (rx * size)) ** 2 + ((y - y0 - dy * size) / (ry * size)) ** 2 < 1] = colour
+
+
+picture = np.empty((360, 480, 3))
+picture[...] = (90, 110, 130)
+picture += np.linspace(0, 40, 360)[:, None, None]
+face(picture, 150, 150, 60)
+face(picture, 340, 190, 70)
+np.save(out / "picture.npy", bytes_of(smooth(picture, 6)))
+
+DIGITS = ("01110 10001 10011 10101 11001 10001 01110", "00100 01100 00100 00100 00100 00100 01110", "01110 10001 00001 00110 01000 10000 11111",
+          "01110 10001 00001 00110 00001 10001 01110", "00010 00110 01010 10010 11111 00010 00010", "11111 10000 11110 00001 00001 10001 01110",
+          "00110 01000 10000 11110 10001 10001 01110", "11111 00001 00010 00100 01000 01000 01000", "01110 10001 10001 01110 10001 10001 01110",
+          "01110 10001 10001 01111 00001 00010 01100")
+for k, text in enumerate(("2718281828", "31415926")):
+    glyphs = [np.array([[int(b) for b in row] for row in DIGITS[int(c)].split()]) for c in text]
+    line = np.concatenate([np.pad(g, ((2, 2), (1, 1))) for g in glyphs], axis=1)
+    ink = smooth(np.kron(line, np.ones((5, 4))).astype(float), 4)
+    np.save(out / f"line{k}.npy", bytes_of(np.repeat((235 - 200 * ink)[..., None], 3, axis=2)))
 
 # Four seconds: vowels (harmonics of a gliding pitch under formants, in syllables) between stretches of noise.
 rate = 16000

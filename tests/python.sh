@@ -25,7 +25,7 @@ ok "import sinter takes less than 0.15 s, a run of one node less than 10 us more
 if [ -z "${SN_CASES:-}" ]; then
     skip "SN_CASES is not set: no models for the scripts of examples/python"
 else
-    "$PY" tests/python/_inputs.py "$SN_CASES/models" "$T"
+    "$PY" tests/python/_inputs.py "$T"
     script() {          # NAME MODEL ARGUMENT...
         local name=$1 model=$SN_CASES/models/$2/model.onnx; shift 2
         ok "$name runs" bash -c "'$PY' examples/python/$name.py '$model' $* >'$T/$name.sinter'"
@@ -35,9 +35,9 @@ else
         ok "$name runs with onnxruntime" bash -c "'$PY' '$T/$name.py' '$model' $* >'$T/$name.onnxruntime'"
         ok "$name: the same answers" "$PY" tests/python/_same.py "$T/$name.sinter" "$T/$name.onnxruntime"
     }
-    script faces ulfd_RFB-320 "'$T/picture.npy' --threshold 0.5"
+    script faces ulfd_RFB-320 "'$T/picture.npy'"
     script ocr ppocrv4_rec "'$T/line0.npy' '$T/line1.npy'"
-    script speech silero_vad_v6 "'$T/sound.wav' --threshold 0.02"
+    script speech silero_vad_v6 "'$T/sound.wav'"
 fi
 
 # ---- official cases ----------------------------------------------------------------------------------------------------
