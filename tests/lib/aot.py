@@ -160,7 +160,7 @@ def main():
             if case in known:
                 verdict, why = ("skip", "") if verdict == "fail" else ("fail", "is listed as failing, but passes") if verdict == "pass" else (verdict, why)
             count[verdict] += 1
-            if verdict == "fail" or os.environ.get("VERBOSE"): print("%s: %s: %s" % (verdict, case, why))
+            if verdict == "fail" or os.environ.get("VERBOSE"): print("%s: %s: %s" % (verdict, case, why), flush=True)
     print("%(pass)d %(fail)d %(skip)d" % count)
 
 main()
