@@ -17,6 +17,10 @@ typedef struct Plan {
 /* fuse false: one kernel for each operator of the model (or more when one operator needs several). Never fails on a valid graph. */
 Plan *plan_make(Ctx *cx, Arena *a, Graph *g, bool fuse);
 
+/* ---- layout.c ------------------------------------------------------------------------------------------------------------------------------- */
+/* Rewrites the graph so that results of convolutions, and what is computed from them, lie in memory with their channels last. Before planning. */
+void layout_choose(Ctx *cx, Arena *a, Graph *g);
+
 /* ---- plan.c and legal.c ------------------------------------------------------------------------------------------------------------------ */
 typedef struct Group {
     SubKind kind;

@@ -1,0 +1,306 @@
+/* Layouts: the order of axes in which results lie in memory, chosen across a chain of convolutions.
+ *
+ * A model fixes one order (channels before places, mostly). A convolution runs best with lanes over its output channels, which then must lie together; so
+ * does everything elementwise around it, if all agree. This pass rewrites the graph before planning: a contraction that slides a window gets its channels
+ * last, and what reads it takes over the order in which its operands lie, through views. Views absorb the difference, so nothing is copied inside a chain;
+ * where the model's own order is wanted (results of the graph, reshapes across channels) a view says so, and whoever reads it reads through that index map.
+ *
+ * Three steps: an order for each node (in the order of the graph), new nodes with permuted axes, new outputs. A node without a better order stays. */
+#include "fuse/fuse.h"
+
+#include <string.h>
+
+enum { FEW_CHANNELS = 8, MAX_SOURCES = 16 };        /* fewer channels than that do not fill lanes: the order stays */
+
+typedef struct Order { int8_t axis[MAX_RANK]; } Order;       /* place k of memory holds axis[k] */
+typedef struct Layout {
+    Arena *arena; Graph *g;
+    int count;                          /* nodes of the graph as it was */
+    uint8_t *live;
+    int *uses;
+    const Order **order;                /* by node id; NULL: as it is. Of a fold: of its operand's axes, those that are kept first */
+    Node **made;                        /* by node id: the node in its new order */
+} Layout;
+
+/* Something that a node reads: node at idx, expressions over the reader's axes. */
+typedef struct Source { const Node *node; Dim *const *idx; } Source;
+
+static bool pointwise(const Node *n) { return prim_info[n->op].elementwise || n->op == OP_where || n->op == OP_cast || n->op == OP_bitcast; }
+
+static Source source_of(const Layout *l, const Node *reader, const Node *x)
+{
+    if (x->op == OP_view) return (Source){ x->in[0], x->view.idx };
+    Dim **own = NEWS(l->arena, Dim *, x->rank + 1);
+    for (int k = 0; k < x->rank; k++) own[k] = dim_idx(l->g, k, reader->dims[k]);
+    return (Source){ x, own };
+}
+
+/* What the body of a fold reads, through elementwise nodes that only serve it. False: too much. */
+static bool body_sources(const Layout *l, const Node *body, const Node *n, Source *out, int *count)
+{
+    if (pointwise(n) && l->uses[n->id] == 1) {
+        for (int i = 0; i < n->nin; i++) if (!body_sources(l, body, n->in[i], out, count)) return false;
+        return true;
+    }
+    if (*count == MAX_SOURCES) return false;
+    out[(*count)++] = source_of(l, body, n);
+    return true;
+}
+
+static bool source_uses(const Source *s, int axis)
+{
+    for (int j = 0; j < s->node->rank; j++) if (dim_uses(s->idx[j], axis)) return true;
+    return false;
+}
+
+/* Appends the axes of the reader in the order in which the source's memory is walked. */
+static int order_by(const Layout *l, const Source *s, const Node *reader, int8_t *axis, int n)
+{
+    const Order *o = l->order[s->node->id];
+    for (int j = 0; j < s->node->rank; j++) {
+        Dim *e = s->idx[o ? o->axis[j] : j];
+        for (int k = 0; k < reader->rank; k++) {
+            if (!dim_uses(e, k)) continue;
+            bool have = false;
+            for (int i = 0; i < n; i++) have |= axis[i] == k;
+            if (!have) axis[n++] = (int8_t)k;
+        }
+    }
+    return n;
+}
+
+/* Axes that are not there yet. */
+static int order_rest(const Node *reader, int8_t *axis, int n)
+{
+    int8_t first[MAX_RANK];
+    int m = 0;
+    for (int k = 0; k < reader->rank; k++) {
+        bool have = false;
+        for (int i = 0; i < n; i++) have |= axis[i] == k;
+        if (!have) first[m++] = (int8_t)k;
+    }
+    for (int i = n - 1; i >= 0; i--) axis[i + m] = axis[i];
+    memcpy(axis, first, (size_t)m);
+    return n + m;
+}
+
+static void order_set(Layout *l, const Node *n, int rank, const int8_t *axis)
+{
+    bool same = true;
+    for (int k = 0; k < rank; k++) same &= axis[k] == k;
+    if (same) return;
+    Order *o = NEW(l->arena, Order);
+    memcpy(o->axis, axis, (size_t)rank);
+    l->order[n->id] = o;
+}
+
+static double size_of(const Layout *l, const Node *n)
+{
+    double c = 1;
+    for (int k = 0; k < n->rank; k++) c *= (double)dim_hint(l->g, n->dims[k]);
+    return c;
+}
+
+/* An elementwise node lies as its largest operand does that has a value for each of its elements. */
+static void order_pointwise(Layout *l, const Node *n)
+{
+    double best = 0;
+    int8_t axis[MAX_RANK];
+    for (int i = 0; i < n->nin; i++) {
+        Source s = source_of(l, n, n->in[i]);
+        bool all = l->order[s.node->id] != NULL;
+        for (int k = 0; k < n->rank; k++) all = all && (dim_is(n->dims[k], 1) || source_uses(&s, k));
+        double size = all ? size_of(l, s.node) : 0;
+        if (!all || size <= best) continue;
+        best = size;
+        order_rest(n, axis, order_by(l, &s, n, axis, 0));
+    }
+    if (best > 0) order_set(l, n, n->rank, axis);
+}
+
+/* The order of a fold: kept axes, then reduced ones. Numbers of the operand's axes. */
+static void fold_order(Layout *l, const Node *f, const int8_t *axis)
+{
+    int8_t all[MAX_RANK];
+    int n = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int k = 0; k < f->in[0]->rank; k++) if ((f->axes >> axis[k] & 1) == (uint32_t)pass) all[n++] = axis[k];
+    bool same = true;                    /* as it is now: each kind in its old order */
+    for (int k = 1; k < n; k++) same &= all[k] > all[k - 1] || (f->axes >> all[k] & 1) != (f->axes >> all[k - 1] & 1);
+    if (same) return;
+    Order *o = NEW(l->arena, Order);
+    memcpy(o->axis, all, (size_t)n);
+    l->order[f->id] = o;
+}
+
+/* A contraction of something with channels (a window slides over it, or it lies in an order of its own) with weights: its places first, then the axes that
+ * both have, then those of the weights alone, which are the channels of the result; reduced: the window first, the channels that lie together last. */
+static bool order_contraction(Layout *l, const Node *f, const Source *s, int n)
+{
+    const Node *body = f->in[0];
+    const Source *x = NULL;
+    for (int i = 0; i < n; i++) {
+        bool mixes = false, misses = false;
+        for (int k = 0; k < body->rank; k++) misses |= !dim_is(body->dims[k], 1) && !source_uses(&s[i], k);
+        for (int j = 0; j < s[i].node->rank; j++) {
+            bool kept = false, reduced = false;
+            for (int k = 0; k < body->rank; k++)
+                if (dim_uses(s[i].idx[j], k)) { if (f->axes >> k & 1) reduced = true; else kept = true; }
+            mixes |= kept && reduced;
+        }
+        if (!misses && !mixes) return false;         /* a reduction over what is there, no contraction */
+        if (!mixes && !l->order[s[i].node->id]) continue;
+        if (x && x->node != s[i].node) return false;
+        x = &s[i];
+    }
+    if (!x || n < 2) return false;
+    int8_t axis[MAX_RANK];
+    int m = 0, channel = -1;
+    bool other[MAX_RANK] = { 0 };
+    for (int k = 0; k < body->rank; k++)
+        for (int i = 0; i < n; i++) other[k] |= s[i].node != x->node && source_uses(&s[i], k);
+    int8_t walk[MAX_RANK];
+    int w = order_rest(body, walk, order_by(l, x, body, walk, 0));
+    for (int pass = 0; pass < 3; pass++)             /* places; shared; of the weights alone */
+        for (int i = 0; i < w; i++) {
+            int k = walk[i];
+            bool own = source_uses(x, k);
+            if ((f->axes >> k & 1) || pass != (!other[k] ? 0 : own ? 1 : 2)) continue;
+            axis[m++] = (int8_t)k;
+            if (other[k] && !dim_is(body->dims[k], 1)) channel = k;
+        }
+    if (channel < 0 || dim_hint(l->g, body->dims[channel]) < FEW_CHANNELS) {
+        if (!l->order[x->node->id]) return true;
+        m = 0;                           /* the result keeps its order, but the operand is walked as it lies */
+        for (int k = 0; k < body->rank; k++) if (!(f->axes >> k & 1)) axis[m++] = (int8_t)k;
+    }
+    for (int pass = 0; pass < 2; pass++)
+        for (int k = 0; k < body->rank; k++) {
+            if (!(f->axes >> k & 1)) continue;
+            bool window = false;
+            for (int j = 0; j < x->node->rank; j++)
+                for (int q = 0; q < body->rank; q++) window |= !(f->axes >> q & 1) && dim_uses(x->idx[j], k) && dim_uses(x->idx[j], q);
+            if (window == (pass == 0)) axis[m++] = (int8_t)k;
+        }
+    ASSERT(m == body->rank);
+    fold_order(l, f, axis);
+    return true;
+}
+
+static void order_fold(Layout *l, const Node *f)
+{
+    Source s[MAX_SOURCES];
+    int n = 0;
+    if (!body_sources(l, f->in[0], f->in[0], s, &n)) return;
+    if (f->kind == FOLD_sum && order_contraction(l, f, s, n)) return;
+    double best = 0;                     /* a reduction of something that lies in another order: walks it as it lies */
+    int8_t axis[MAX_RANK];
+    for (int i = 0; i < n; i++) {
+        double size = l->order[s[i].node->id] ? size_of(l, s[i].node) : 0;
+        if (size <= best) continue;
+        best = size;
+        order_rest(f->in[0], axis, order_by(l, &s[i], f->in[0], axis, 0));
+    }
+    if (best > 0) fold_order(l, f, axis);
+}
+
+/* ---- the new graph ---------------------------------------------------------------------------------------------------------------------------- */
+/* A fold's order by the axes of its result. */
+static void result_order(const Node *n, const Order *o, int *perm)
+{
+    if (n->op != OP_fold) { for (int k = 0; k < n->rank; k++) perm[k] = o->axis[k]; return; }
+    for (int k = 0; k < n->rank; k++) {
+        perm[k] = 0;
+        for (int j = 0; j < o->axis[k]; j++) perm[k] += !(n->axes >> j & 1);
+    }
+}
+
+/* The value with the axes of the old node. */
+static Node *layout_value(Layout *l, const Node *n)
+{
+    if (!l->order[n->id]) return l->made[n->id];
+    int perm[MAX_RANK], back[MAX_RANK];
+    result_order(n, l->order[n->id], perm);
+    for (int k = 0; k < n->rank; k++) back[perm[k]] = k;
+    return g_transpose(l->g, l->made[n->id], back);
+}
+
+static Node *add_like(Layout *l, const Node *n, const int *perm, Node **in)
+{
+    Dim *dims[MAX_RANK];
+    Node proto = *n;
+    for (int k = 0; k < n->rank; k++) dims[k] = n->dims[perm ? perm[k] : k];
+    proto.dims = dims;
+    proto.in = in;
+    l->g->cur_origin = n->origin;
+    return graph_add(l->g, &proto);
+}
+
+/* The old node n with its axes permuted; elementwise nodes that only serve one reader are made anew in that order. */
+static Node *permuted(Layout *l, const Node *n, const int *perm, int depth)
+{
+    l->g->cur_origin = n->origin;
+    if (!pointwise(n) || l->uses[n->id] != 1 || depth > 64) return g_transpose(l->g, layout_value(l, n), perm);
+    Node *in[3];
+    for (int i = 0; i < n->nin; i++) in[i] = permuted(l, n->in[i], perm, depth + 1);
+    return add_like(l, n, perm, in);
+}
+
+static Node *remade_fold(Layout *l, const Node *f, const Order *o)
+{
+    const Node *body = f->in[0];
+    int perm[MAX_RANK], result[MAX_RANK];
+    for (int k = 0; k < body->rank; k++) perm[k] = o->axis[k];
+    result_order(f, o, result);
+    Node *in = permuted(l, body, perm, 0);
+    Dim *dims[MAX_RANK];
+    Node proto = *f;
+    for (int k = 0; k < f->rank; k++) dims[k] = f->dims[result[k]];
+    proto.dims = dims; proto.in = &in;
+    proto.axes = ((1u << (body->rank - f->rank)) - 1) << f->rank;
+    l->g->cur_origin = f->origin;
+    return graph_add(l->g, &proto);
+}
+
+static Node *remade(Layout *l, Node *n)
+{
+    const Order *o = l->order[n->id];
+    bool same = !o;
+    for (int i = 0; i < n->nin; i++) same = same && !l->order[n->in[i]->id] && l->made[n->in[i]->id] == n->in[i];
+    if (same) return n;
+    if (n->op == OP_fold && o) return remade_fold(l, n, o);
+    Node **in = NEWS(l->arena, Node *, n->nin + 1);
+    l->g->cur_origin = n->origin;
+    int perm[MAX_RANK];
+    if (o) result_order(n, o, perm);
+    for (int i = 0; i < n->nin; i++) {
+        in[i] = layout_value(l, n->in[i]);
+        if (o) in[i] = g_transpose(l->g, in[i], perm);
+    }
+    if (n->op == OP_view) return g_view(l->g, in[0], n->rank, n->dims, &n->view);
+    return add_like(l, n, o ? perm : NULL, in);
+}
+
+void layout_choose(Ctx *cx, Arena *a, Graph *g)
+{
+    int n = g->node.n, origin = g->cur_origin;
+    Layout *l = NEW(a, Layout);
+    *l = (Layout){ .arena = a, .g = g, .count = n, .live = NEWS(a, uint8_t, n + 1), .uses = NEWS(a, int, n + 1), .order = arena_alloc(a, sizeof *l->order * (size_t)(n + 1)), .made = NEWS(a, Node *, n + 1) };
+    for (int i = 0; i < g->output.n; i++) { l->live[g->output.at[i].node->id] = 1; l->uses[g->output.at[i].node->id]++; }
+    for (int id = n - 1; id >= 0; id--)
+        for (int i = 0; l->live[id] && i < g->node.at[id]->nin; i++) { l->live[g->node.at[id]->in[i]->id] = 1; l->uses[g->node.at[id]->in[i]->id]++; }
+    int chosen = 0;
+    for (int id = 0; id < n; id++) {
+        const Node *x = g->node.at[id];
+        if ((id & 255) == 0) ctx_poll(cx);
+        if (!l->live[id]) continue;
+        if (x->op == OP_fold) order_fold(l, x);
+        else if (chosen && pointwise(x)) order_pointwise(l, x);
+        chosen += l->order[id] != NULL;
+    }
+    if (!chosen) return;
+    for (int id = 0; id < n; id++) if (l->live[id]) l->made[id] = remade(l, g->node.at[id]);
+    for (int i = 0; i < g->output.n; i++) g->output.at[i].node = layout_value(l, g->output.at[i].node);
+    g->cur_origin = origin;
+    log_line(cx, 2, "layout: %d of %d nodes lie in another order", chosen, n);
+}
