@@ -110,11 +110,16 @@ static void phase(Printer *p, const KBlock *b, int from, int to, uint8_t want)
     for (int i = from; i < to; i++) if (!skipped(b, &b->stmt.at[i]) && stmt_vary(p, &b->stmt.at[i]) == want) print_stmt(p, &b->stmt.at[i]);
 }
 
+const char *print_rem(const Printer *p) { return p->in_v ? "remv" : "rem"; }
+
+bool rows_whole(const LoopKernel *k) { return k->row_extent && dim_is_const(k->row_extent) && k->row_extent->c % k->mr == 0; }
+
 static void vectors_open(Printer *p)
 {
     if (p->nv == 1) return;
     print_line(p, "UNROLL for (int v = 0; v < %d; v++) {", p->nv);
     print_line(p, "const i64 %sv = %s + v * LANES;", print_var(p, p->lane), print_var(p, p->lane));
+    if (p->part) print_line(p, "const i64 remv = rem - v * LANES;");
     p->in_v = true;
 }
 
@@ -161,7 +166,8 @@ static void print_segment(Printer *p, const KBlock *b, int from, int to)
             for (int i = from; i < to && p->rolled; i++)
                 if (b->stmt.at[i].kind == KS_val && b->stmt.at[i].val->kind == KV_fold && (b->stmt.at[i].vary & VARY_row)) print_rolled(p, b->stmt.at[i].val->fold);
             print_line(p, "%sfor (int m = 0; m < %d; m++) {", p->rolled ? "" : "UNROLL ", k->mr);
-            print_line(p, "const i64 %sr = %s + m, %sm = imin(%sr, %s - 1);", r, r, r, r, print_dim(p, k->row_extent));
+            if (rows_whole(k)) print_line(p, "const i64 %sm = %s + m;", r, r);
+            else print_line(p, "const i64 %sr = %s + m, %sm = imin(%sr, %s - 1);", r, r, r, r, print_dim(p, k->row_extent));
             p->in_m = true;
             phase(p, b, from, to, VARY_row);
             if (phase_any(p, b, from, to, 3, VARY_row | VARY_lane)) { vectors_open(p); phase(p, b, from, to, VARY_row | VARY_lane); vectors_close(p); }
@@ -216,13 +222,16 @@ static void print_vector_loop(Printer *p, const KLoop *o)
     print_line(p, "const i64 end = %s;", end);
     print_line(p, "i64 %s = %s;", v, from);
     p->lane = o->var;
+    int64_t step = (int64_t)o->nv * p->k->lanes, rest = dim_is_const(o->extent) ? o->extent->c % step : -1;        /* what whole steps leave over, where known */
     for (int pass = 0; pass < 2; pass++) {
         p->part = pass == 1;
-        p->nv = pass ? 1 : o->nv;
+        p->nv = !pass ? o->nv : o->blocked && rest > 0 ? (int)((rest + p->k->lanes - 1) / p->k->lanes) : 1;
+        if (pass ? rest == 0 : rest >= 0 && o->extent->c < step) continue;
+        const char *unit = p->nv == 1 ? "LANES" : arena_fmt(p->arena, "%d * LANES", p->nv);
         if (pass) {
-            print_line(p, "for (; %s < end; %s += LANES) {", v, v);
-            print_line(p, "const i64 rem = imin(end - %s, LANES);", v);
-        } else print_line(p, "for (; %s + %s <= end; %s += %s) {", v, o->nv == 1 ? "LANES" : arena_fmt(p->arena, "%d * LANES", o->nv), v, o->nv == 1 ? "LANES" : arena_fmt(p->arena, "%d * LANES", o->nv));
+            print_line(p, "for (; %s < end; %s += %s) {", v, v, unit);
+            print_line(p, "const i64 rem = imin(end - %s, %s);", v, unit);
+        } else print_line(p, "for (; %s + %s <= end; %s += %s) {", v, unit, v, unit);
         print_block(p, o->body);
         print_line(p, "}");
     }
@@ -254,7 +263,7 @@ static void print_team_loop(Printer *p, const KLoop *o)
     print_line(p, "}");
 }
 
-static void print_loop(Printer *p, const KLoop *o)
+static void print_loop_once(Printer *p, const KLoop *o)
 {
     if (o->team > 1) { print_team_loop(p, o); return; }
     if (o->vector) { print_vector_loop(p, o); return; }
@@ -269,8 +278,22 @@ static void print_loop(Printer *p, const KLoop *o)
         print_line(p, "}");
         return;
     }
-    print_line(p, "for (i64 %s = 0; %s < %s; %s++) {", v, v, n, v);
+    print_line(p, "%sfor (i64 %s = 0; %s < %s; %s++) {", o->unroll ? "UNROLL " : "", v, v, n, v);
     print_block(p, o->body);
+    print_line(p, "}");
+}
+
+static void print_loop(Printer *p, const KLoop *o)
+{
+    const char *inside = o->split && !p->inside ? print_inside(p, o) : NULL;
+    if (!inside) { print_loop_once(p, o); return; }
+    print_line(p, "if (%s) {", inside);
+    p->inside = true;
+    print_loop_once(p, o);
+    p->inside = false;
+    print_line(p, "}");
+    print_line(p, "else {");
+    print_loop_once(p, o);
     print_line(p, "}");
 }
 

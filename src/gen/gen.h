@@ -58,6 +58,7 @@ typedef struct Printer {
     Dim *lane;                          /* variable of the vector loop around, or NULL */
     int nv; bool part;                  /* vectors a step here; part: the tail, `rem` lanes are real */
     bool in_m, in_v;                    /* inside the loops over the tile's rows, vectors */
+    bool inside;                        /* all predicates of the addresses hold here: none is printed */
     bool rolled;                        /* that loop over the rows is not unrolled: accumulators are read from copies */
     int lane_of;                        /* > 0: inside a loop over single lanes */
     VEC(const void *) pack;             /* loads (KVal) and stores (KStmt) that are done for several points at once: their elements lie in r0, r1 ... */
@@ -81,6 +82,10 @@ void print_fold(Printer *p, const KFold *f);                     /* declaration 
 void print_update(Printer *p, const KStmt *s);
 void print_finish(Printer *p, const KVal *v);                    /* its result */
 typedef enum ChunkPart { CHUNK_open, CHUNK_add, CHUNK_close } ChunkPart;      /* before the chunks, after each, after the last */
+/* inside.c: that all predicates of the addresses in a loop hold for the whole tile, as a condition before the loop; NULL: there are none, or it cannot be said. */
+const char *print_inside(Printer *p, const KLoop *o);
+const char *print_rem(const Printer *p);                         /* lanes that are real here, in a part */
+bool rows_whole(const LoopKernel *k);                            /* Does no tile reach past the last row? */
 void print_rolled(Printer *p, const KFold *f);
 void print_chunk(Printer *p, const KFold *f, const KLoop *o, ChunkPart part);
 #endif

@@ -257,7 +257,7 @@ static const char *both(Printer *p, const char *a, const char *op, const char *b
 static const char *condition(Printer *p, const KAddr *a, int nopnd, KVal *const *opnd, bool all)
 {
     const char *c = NULL;
-    for (int i = 0; i < a->npred; i++) {
+    for (int i = 0; i < a->npred && !p->inside; i++) {
         if (!all && (dim_lanes(p, a->pred[i].e, nopnd, opnd) || dim_lanes(p, a->pred[i].n, nopnd, opnd))) continue;
         c = both(p, c, "&", arena_fmt(p->arena, "((u64)(%s) < (u64)(%s))", print_dim(p, a->pred[i].e), print_dim(p, a->pred[i].n)));
     }
@@ -267,7 +267,7 @@ static const char *condition(Printer *p, const KAddr *a, int nopnd, KVal *const 
 static Range range_of(Printer *p, const KAddr *a, int nopnd, KVal *const *opnd)
 {
     Range r = { .cond = condition(p, a, nopnd, opnd, false) };
-    for (int i = 0; i < a->npred; i++) {
+    for (int i = 0; i < a->npred && !p->inside; i++) {
         Pred q = a->pred[i];
         if (!dim_lanes(p, q.e, nopnd, opnd) && !dim_lanes(p, q.n, nopnd, opnd)) continue;
         Dim *c, *rest;
@@ -283,7 +283,7 @@ static Range range_of(Printer *p, const KAddr *a, int nopnd, KVal *const *opnd)
         r.lo = r.lo ? arena_fmt(p->arena, "imax(%s, %s)", r.lo, lo) : lo;
         r.hi = r.hi ? arena_fmt(p->arena, "imin(%s, %s)", r.hi, hi) : hi;
     }
-    if (p->part) r.hi = r.hi ? arena_fmt(p->arena, "imin(%s, rem)", r.hi) : "rem";
+    if (p->part) r.hi = r.hi ? arena_fmt(p->arena, "imin(%s, %s)", r.hi, print_rem(p)) : print_rem(p);
     if (r.cond && (r.lo || r.hi)) { r.hi = arena_fmt(p->arena, "(%s) ? %s : 0", r.cond, r.hi ? r.hi : "LANES"); r.cond = NULL; }
     return r;
 }
@@ -307,7 +307,7 @@ static void lanes_open(Printer *p, const char *type, const char *init)
 {
     print_line(p, "{");
     print_line(p, "union { %sv v; %s e[LANES]; } u = { .v = %s };", type, type, init);
-    print_line(p, "for (i64 l = 0; l < %s; l++) {", p->part ? "rem" : "LANES");
+    print_line(p, "for (i64 l = 0; l < %s; l++) {", p->part ? print_rem(p) : "LANES");
     print_line(p, "const i64 %sl = %s%s + l;", print_var(p, p->lane), print_var(p, p->lane), p->in_v ? "v" : "");
     p->lane_of++;
 }
@@ -342,8 +342,10 @@ static void print_load(Printer *p, const KVal *v)
     bool filled = strcmp(fill, literal(p, v->dt, (Scalar){ 0 })) || is_code(v->dt);     /* lanes that are not read are 0 */
     if (!lanes(p, v->vary)) {
         const char *c = condition(p, &v->at, v->nopnd, v->opnd, true);
-        const char *packed = pack_element(p, v), *e = arena_fmt(p->arena, "ld_%s(%s)", st, packed ? packed : pointer(p, v->buf, print_dim(p, v->at.off)));
-        assign(p, v, c ? arena_fmt(p->arena, "(%s) ? %s : %s", c, e, fill) : e);
+        const char *packed = pack_element(p, v), *from = packed ? packed : pointer(p, v->buf, print_dim(p, v->at.off)), *e = arena_fmt(p->arena, "ld_%s(%s)", st, from);
+        if (c && !filled && !p->simt && t != DT_f16 && t != DT_bf16 && t != DT_bool) e = arena_fmt(p->arena, "ldif_%s(%s, %s)", st, from, c);
+        else if (c) e = arena_fmt(p->arena, "(%s) ? %s : %s", c, e, fill);
+        assign(p, v, e);
         return;
     }
     Dim *c = NULL, *rest;
@@ -475,7 +477,7 @@ void print_val(Printer *p, const KVal *v)
         return;
     }
     case KV_valid: {
-        if (!lanes(p, v->vary)) { assign(p, v, arena_fmt(p->arena, "-(i32)(%s)", condition(p, &v->at, v->nopnd, v->opnd, true))); return; }
+        if (!lanes(p, v->vary)) { assign(p, v, p->inside ? "-1" : arena_fmt(p->arena, "-(i32)(%s)", condition(p, &v->at, v->nopnd, v->opnd, true))); return; }
         Range r = range_of(p, &v->at, v->nopnd, v->opnd);
         if (!r.single && !r.cond) { assign(p, v, arena_fmt(p->arena, "lanes_in(%s, %s)", r.lo ? r.lo : "0", r.hi ? r.hi : "LANES")); return; }
         const char *to = declare(p, v);
@@ -523,7 +525,7 @@ void print_store(Printer *p, const KStmt *s)
     DType t = b->scratch ? b->dt : s->val->dt;
     const char *st = stype(t), *guard = "";
     if (p->simt && p->k->team > 1 && !p->in_team) guard = "if (thread == 0) ";
-    if (p->in_m && (s->vary & VARY_row)) guard = arena_fmt(p->arena, "if (%sr < %s) ", print_var(p, p->k->row_var), print_dim(p, p->k->row_extent));
+    if (p->in_m && (s->vary & VARY_row) && !rows_whole(p->k)) guard = arena_fmt(p->arena, "if (%sr < %s) ", print_var(p, p->k->row_var), print_dim(p, p->k->row_extent));
     if (!lanes(p, s->vary)) {
         const char *c = condition(p, &s->at, s->nopnd, s->opnd, true), *packed = pack_element(p, s);
         const char *to = packed ? packed : pointer(p, s->buf, print_dim(p, s->at.off));
@@ -536,14 +538,14 @@ void print_store(Printer *p, const KStmt *s)
     Dim *c, *rest;
     if (!s->at.npred && !opnd_lanes(p, s->nopnd, s->opnd) && dim_linear(p->g, s->at.off, p->lane->var, &c, &rest) && !lane_in(p, c)) {
         const char *to = pointer(p, s->buf, print_dim(p, s->at.off));
-        if (!dim_is(c, 1)) print_line(p, "%ssts_%sv(%s, %s, %s, %s);", guard, st, to, print_dim(p, c), e, p->part ? "rem" : "LANES");
-        else if (p->part) print_line(p, "%sstpart_%sv(%s, %s, rem);", guard, st, to, e);
+        if (!dim_is(c, 1)) print_line(p, "%ssts_%sv(%s, %s, %s, %s);", guard, st, to, print_dim(p, c), e, p->part ? print_rem(p) : "LANES");
+        else if (p->part) print_line(p, "%sstpart_%sv(%s, %s, %s);", guard, st, to, e, print_rem(p));
         else print_line(p, "%sst%s_%sv(%s, %s);", guard, p->k->stream && !strcmp(st, "f32") && !b->scratch ? "nt" : "", st, to, e);
         return;
     }
     print_line(p, "%s{", guard);
     print_line(p, "union { %sv v; %s e[LANES]; } x = { .v = %s };", ctype(s->val->dt), ctype(s->val->dt), operand(p, s->val, VARY_lane));
-    print_line(p, "for (i64 l = 0; l < %s; l++) {", p->part ? "rem" : "LANES");
+    print_line(p, "for (i64 l = 0; l < %s; l++) {", p->part ? print_rem(p) : "LANES");
     print_line(p, "const i64 %sl = %s%s + l;", print_var(p, p->lane), print_var(p, p->lane), p->in_v ? "v" : "");
     p->lane_of++;
     const char *cond = condition(p, &s->at, s->nopnd, s->opnd, true);

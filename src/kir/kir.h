@@ -48,6 +48,7 @@ struct KFold {                          /* an accumulator, declared before its o
 struct KLoop {
     Dim *var, *extent;
     bool vector, blocked;               /* LANES at once; blocked: runs over the block of the parallel variable vec_var only */
+    bool unroll, split;                 /* split: printed twice, without predicates where all of them hold for the whole tile (gen/inside.c) */
     int nv;
     int team;                           /* > 1: its iterations are dealt out to so many threads */
     int64_t chunk;                      /* > 0: float sums are taken over so many iterations at a time and these sums added up (see fold_in_loop) */
@@ -97,6 +98,10 @@ const KAddr *simt_pack_at(const LoopKernel *k, const KStmt *s);
 void kernel_merge(LoopKernel *k);                             /* adjacent axes become one */
 void kernel_chunks(LoopKernel *k);                            /* long float32 sums */
 void kernel_measure(LoopKernel *k);                           /* total, work, cost */
+/* tile.c */
+void tile_choose(LoopKernel *k, KLoop *vec);                  /* a contraction's tile of rows and vectors; vec: its loop over lanes, or NULL */
+void tile_loops(LoopKernel *k);                               /* which loops are unrolled or split */
+int kernel_folds(const KBlock *b);
 Dim *kernel_scratch(const LoopKernel *k, int buf);                       /* byte offset in the thread's scratch; buf = buf.n: the whole size */
 /* May `out` share its memory with `in`? Proved when every read of in is at the very element that is written, and not after the write. */
 bool kernel_may_alias(const LoopKernel *k, int in, int out);

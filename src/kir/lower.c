@@ -807,7 +807,8 @@ static void cost_walk(Costing *x, const KBlock *b, const Dim *lane, bool inner)
     }
 }
 
-static double lanes_cost(const LoopKernel *k, int64_t extent, int64_t reduced)
+enum { COST_ACROSS = 8 };                /* of adding up the lanes of one vector */
+static double lanes_cost(const LoopKernel *k, int64_t extent, int64_t reduced, bool across)
 {
     Costing x = { k, 0, 0 };
     cost_walk(&x, k->body, NULL, false);
@@ -822,6 +823,7 @@ static double lanes_cost(const LoopKernel *k, int64_t extent, int64_t reduced)
     }
     int64_t vectors = (extent + k->lanes - 1) / k->lanes;
     double waste = extent > 0 ? (double)(vectors * k->lanes) / (double)extent : 1;
+    if (across && k->sub->kind == SUB_dot) x.stores = (x.stores + COST_ACROSS) * k->lanes;      /* one result at a time */
     return (x.loads + 1) * waste + x.stores / (double)(reduced > 0 ? reduced : 1);
 }
 
@@ -865,7 +867,7 @@ LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int l
             int64_t extent = lane < 0 ? own : dim_hint(g, sub->space[lane]);
             if (best && sub->kind == SUB_dot && extent < 4) continue;
             LoopKernel *k = lower_once(cx, a, g, sub, lanes, lane);
-            double cost = lanes_cost(k, extent, reduced);
+            double cost = lanes_cost(k, extent, reduced, lane < 0);
             log_line(cx, 6, "kernel %d: lanes over axis %d: cost %.2f", sub->id, lane, cost);
             if (best && cost >= least) continue;
             best = k;

@@ -184,73 +184,7 @@ static void vary_block(LoopKernel *k, KBlock *b, const Dim *lane)
     }
 }
 
-/* ---- tiles ------------------------------------------------------------------------------------------------------------------------------ */
-/* Loads and operations inside the loops of a contraction, by whether they differ from row to row; each: loads of which every element of a tile needs its own. */
-typedef struct LoopCount { int with, without, each, ops; } LoopCount;
-static void count_loads(const KBlock *b, const Dim *row, const Dim *lane, bool inside, LoopCount *c)
-{
-    for (int i = 0; i < b->stmt.n; i++) {
-        const KStmt *s = &b->stmt.at[i];
-        if (s->kind == KS_loop) count_loads(s->loop->body, row, s->loop->vector ? s->loop->var : lane, inside || !s->loop->blocked, c);
-        if (s->kind != KS_val || !inside) continue;
-        if (s->val->kind == KV_load) {
-            bool by_row = dim_uses(s->val->at.off, row->var);
-            for (int p = 0; p < s->val->at.npred; p++) by_row |= dim_uses(s->val->at.pred[p].e, row->var);
-            if (by_row) c->with++; else c->without++;
-            if (by_row && lane && dim_uses(s->val->at.off, lane->var)) c->each++;
-        } else if (s->val->kind != KV_const && s->val->kind != KV_index) c->ops++;
-    }
-}
-
-static int count_folds(const KBlock *b)
-{
-    int n = 0;
-    for (int i = 0; i < b->stmt.n; i++) n += b->stmt.at[i].kind == KS_fold ? 1 : b->stmt.at[i].kind == KS_loop ? count_folds(b->stmt.at[i].loop->body) : 0;
-    return n;
-}
-
-static void choose_tile(LoopKernel *k, KLoop *vec)
-{
-    int64_t best = 1;
-    LoopCount of = { 0 };
-    for (int i = 0; i < k->npar; i++) {
-        if (k->par[i].var == k->vec_var) continue;
-        LoopCount c = { 0 };
-        count_loads(k->body, k->par[i].var, NULL, false, &c);
-        int64_t n = dim_hint(k->g, k->par[i].extent);
-        if (c.with && c.without && n > best && (!of.without || c.each <= of.each)) { best = n; of = c; k->row_var = k->par[i].var; k->row_extent = k->par[i].extent; }
-    }
-    int64_t vecs = vec ? (dim_hint(k->g, vec->extent) + k->lanes - 1) / k->lanes : 4;
-    int regs = k->lanes >= 16 ? 26 : 12, folds = count_folds(k->body);
-    regs /= folds > 1 ? folds : 1;
-    if (of.ops > 4) regs /= 2;
-    if (of.each) regs = 4;               /* nothing is shared in a tile: it only hides latency */
-    int nv = k->lanes >= 16 ? (vecs >= 4 ? 4 : (int)vecs) : (vecs >= 2 ? 2 : (int)vecs);
-    if (!vec) nv = k->lanes >= 16 ? 4 : 2;
-    if (nv < 1) nv = 1;
-    if (nv == 3) nv = 2;
-    int mr = regs / nv;
-    if (mr > 14) mr = 14;
-    if (mr < 1) mr = 1;
-    if (k->row_var) {
-        int64_t tiles = (best + mr - 1) / mr;
-        mr = (int)((best + tiles - 1) / tiles);
-    } else mr = 1;
-    if (mr == 1) k->row_var = NULL;
-    k->mr = mr;
-    if (vec) vec->nv = nv;
-    for (int i = 0; i < k->npar; i++) {              /* rows of the tile last: the panel of the other operand stays in cache */
-        if (k->par[i].var == k->vec_var) k->par[i].step = (int64_t)nv * k->lanes;
-        if (k->par[i].var != k->row_var) continue;
-        KAxis r = k->par[i];
-        for (int j = i; j + 1 < k->npar; j++) k->par[j] = k->par[j + 1];
-        r.step = mr;
-        k->par[k->npar - 1] = r;
-        break;
-    }
-    for (int i = 0; i < k->npar; i++) if (k->par[i].var == k->vec_var) k->par[i].step = (int64_t)nv * k->lanes;
-}
-
+/* ---- steps ------------------------------------------------------------------------------------------------------------------------------ */
 static bool has_update(const KBlock *b)
 {
     for (int i = 0; i < b->stmt.n; i++)
@@ -370,12 +304,12 @@ void kernel_schedule(LoopKernel *k)
     Graph *g = k->g;
     kernel_merge(k);
     KLoop *vec = k->vec_var ? loop_inside(k->body, k->vec_var) : NULL;
-    if (k->sub->kind == SUB_dot && k->lanes > 1) choose_tile(k, vec);
+    if (k->sub->kind == SUB_dot && k->lanes > 1) tile_choose(k, vec);
     else if (vec) {
         int64_t step = 8192;
         if (has_update(vec->body)) {
             int64_t vecs = dim_hint(g, vec->extent) / k->lanes;
-            vec->nv = count_folds(vec->body) > 2 ? 2 : 4;
+            vec->nv = kernel_folds(vec->body) > 2 ? 2 : 4;
             while (vec->nv > 1 && vecs < vec->nv) vec->nv /= 2;
             step = (int64_t)vec->nv * k->lanes;
         }
@@ -383,6 +317,7 @@ void kernel_schedule(LoopKernel *k)
     }
     choose_steps(k, k->body);
     kernel_chunks(k);
+    tile_loops(k);
     vary_block(k, k->top, NULL);
     vary_block(k, k->body, NULL);
     kernel_measure(k);
