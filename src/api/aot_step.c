@@ -390,10 +390,10 @@ static void print_launch(AotSegment *q, const Part *p)
         const KBuf *b = &k->buf.at[p->src.buf[i]];
         const char *e;
         if (b->last) {
-            const void *data = packed_data(q->s, b->node, b->last - 1);
+            size_t bytes;
+            const void *data = packed_data(q->s, b, &bytes);
             if (!data) fail(x->cx, E_NOMEM, "no memory to pack a constant");
-            AotValue v = node_value(q, b->node, NULL);
-            e = arena_fmt(x->a, "(void *)(weights + %" PRId64 ")", aot_weight(x, data, (size_t)aot_bytes(&v)));
+            e = arena_fmt(x->a, "(void *)(weights + %" PRId64 ")", aot_weight(x, data, bytes));
         } else e = node_ptr(q, b->node);
         text_add(&buf, "%s%s", i ? ", " : "", e);
     }

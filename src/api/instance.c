@@ -96,26 +96,38 @@ static void *fixed_data(Arena *a, const Segment *s, const Node *n, const int64_t
     return v;
 }
 
-/* A constant with one axis moved behind the others; each such form is made once for a segment. */
-const void *packed_data(Segment *s, const Node *n, int axis)
+/* A constant in the form that a kernel wants (KBuf.last, panel, width); each such form is made once for a segment. */
+const void *packed_data(Segment *s, const KBuf *b, size_t *bytes)
 {
-    for (Packed *p = s->packed; p; p = p->next) if (p->node == n && p->axis == axis) return p->data;
+    const Node *n = b->node;
+    int axis = b->last - 1;
+    int64_t width = b->panel ? dim_eval(b->width, NULL, NULL) : 0;
+    for (Packed *p = s->packed; p; p = p->next) if (p->node == n && p->axis == axis && p->panel == b->panel && p->width == width) {
+            if (bytes) *bytes = p->bytes;
+            return p->data;
+        }
     int64_t outer = 1, inner = 1, len = dim_eval(n->dims[axis], NULL, NULL);
     for (int k = 0; k < axis; k++) outer *= dim_eval(n->dims[k], NULL, NULL);
     for (int k = axis + 1; k < n->rank; k++) inner *= dim_eval(n->dims[k], NULL, NULL);
     size_t size = dtype_size(n->dt);
+    int64_t count = outer * inner * len, rows = width ? count / width : 0, whole = width ? rows * ((width + b->panel - 1) / b->panel) * b->panel : count;
     const uint8_t *from = s->fixed[n->id] ? s->fixed[n->id] : n->tensor->data;
-    uint8_t *to = block_alloc((size_t)(outer * inner * len) * size + 1);
+    uint8_t *to = block_alloc((size_t)whole * size + 1);
     if (!to) return NULL;
+    if (whole > count) memset(to, 0, (size_t)whole * size);
     for (int64_t o = 0; o < outer; o++)
         for (int64_t l0 = 0; l0 < len; l0 += 64)
             for (int64_t i = 0; i < inner; i++)
-                for (int64_t l = l0; l < len && l < l0 + 64; l++)
-                    if (size == 4) memcpy(to + (size_t)((o * inner + i) * len + l) * 4, from + (size_t)((o * len + l) * inner + i) * 4, 4);
-                    else memcpy(to + (size_t)((o * inner + i) * len + l) * size, from + (size_t)((o * len + l) * inner + i) * size, size);
+                for (int64_t l = l0; l < len && l < l0 + 64; l++) {
+                    int64_t at = (o * inner + i) * len + l;
+                    if (width) { int64_t e = at % width, start = e / b->panel * b->panel; at = e + start * (rows - 1) + at / width * b->panel; }
+                    if (size == 4) memcpy(to + (size_t)at * 4, from + (size_t)((o * len + l) * inner + i) * 4, 4);
+                    else memcpy(to + (size_t)at * size, from + (size_t)((o * len + l) * inner + i) * size, size);
+                }
     Packed *p = NEW(s->arena, Packed);
-    *p = (Packed){ s->packed, n, axis, to };
+    *p = (Packed){ s->packed, n, axis, b->panel, width, (size_t)whole * size, to };
     s->packed = p;
+    if (bytes) *bytes = p->bytes;
     return to;
 }
 
@@ -125,7 +137,7 @@ void segment_pack(Ctx *cx, Segment *s)
     for (int i = 0; i < s->npart; i++) {
         const Part *p = &s->part[i];
         for (int k = 0; p->loops && k < p->src.nbuf; k++)
-            if (slot_buf(p, k)->last && !packed_data(s, buf_node(p, k), slot_buf(p, k)->last - 1)) fail(cx, E_NOMEM, "no memory to pack a constant");
+            if (slot_buf(p, k)->last && !packed_data(s, slot_buf(p, k), NULL)) fail(cx, E_NOMEM, "no memory to pack a constant");
     }
 }
 
@@ -267,7 +279,7 @@ static void instance_make(Ctx *cx, void *arg)
             launch_fill(a, p, syms, l);
             for (int k = 0; k < p->src.nbuf; k++) {
                 const Node *v = buf_node(p, k);
-                if (slot_buf(p, k)->last) { l->buf[k] = (void *)packed_data(s, v, slot_buf(p, k)->last - 1); continue; }
+                if (slot_buf(p, k)->last) { l->buf[k] = (void *)packed_data(s, slot_buf(p, k), NULL); continue; }
                 if (patched(s, v)) { struct Patch q = { at, k, v->id }; vec_push(a, &patch, q); continue; }
                 l->buf[k] = where[v->id] ? where[v->id] : fixed_data(a, s, v, syms);
             }

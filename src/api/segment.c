@@ -66,20 +66,33 @@ static void part_add(Ctx *cx, Segment *s, const Subgraph *sub, LoopKernel *k, bo
     s->npart++;
 }
 
-/* An operand that a contraction wants with another axis last: a kernel before it copies it into a node of its own. */
+/* An operand that a contraction wants with another axis last, or in panels: a kernel before it copies it into a node of its own. */
 static void add_packing(Ctx *cx, Segment *s, LoopKernel *k, KBuf *b)
 {
     Graph *g = s->g;
     Node *n = (Node *)b->node;
-    Dim **dims = NEWS(s->arena, Dim *, n->rank + 1), **idx = NEWS(s->arena, Dim *, n->rank + 1), **point = NEWS(s->arena, Dim *, n->rank + 1);
-    for (int i = 0, m = 0; i < n->rank; i++) {
-        int to = i == b->last - 1 ? n->rank - 1 : m++;
+    int rank = n->rank + (b->panel > 0);
+    Dim *dims[MAX_RANK + 1], *idx[MAX_RANK];
+    Dim **point = NEWS(s->arena, Dim *, rank + 1);
+    ASSERT(rank <= MAX_RANK);
+    for (int i = 0, m = b->panel > 0; i < n->rank; i++) {
+        int to = i == b->last - 1 ? rank - 1 : m++;
         dims[to] = n->dims[i];
         idx[i] = dim_idx(g, to, n->dims[i]);
     }
+    Pred inside = { NULL, NULL };
+    if (b->panel) {                      /* [blocks, other axes, columns of a block] */
+        int axis = b->last - 1;
+        Dim *columns = dim_const(g, b->panel);
+        dims[0] = dim_ceildiv(g, n->dims[axis], columns);
+        dims[rank - 1] = columns;
+        idx[axis] = dim_add(g, dim_mul(g, dim_idx(g, 0, dims[0]), columns), dim_idx(g, rank - 1, columns));
+        inside = (Pred){ idx[axis], n->dims[axis] };
+    }
     g->cur_origin = k->sub->node[0]->origin;
     /* not g_transpose: it would look through a view that is stored. The fill, which nothing reads, keeps it apart from equal views of the graph. */
-    Node proto = { .op = OP_view, .dt = n->dt, .rank = n->rank, .dims = dims, .nin = 1, .in = &n, .view = { .nidx = n->rank, .idx = idx, .fill = { .i = 0x7061636b } } };
+    Node proto = { .op = OP_view, .dt = n->dt, .rank = rank, .dims = dims, .nin = 1, .in = &n, .view = { .nidx = n->rank, .idx = idx, .fill = { .i = 0x7061636b } } };
+    if (b->panel && !dim_prove_lt(g, inside.e, inside.n)) { proto.view.npred = 1; proto.view.pred = &inside; proto.view.fill = (Scalar){ 0 }; }
     Node *v = graph_add(g, &proto);
     int count = g->node.n + 1, *home = NEWS(s->arena, int, count);
     uint8_t *none = NEWS(s->arena, uint8_t, count);

@@ -15,7 +15,7 @@ typedef struct Part {                   /* one kernel of the plan; loops NULL: a
     struct Part *join_mate;             /* an earlier copy into the same join: counted as one launch */
 } Part;
 
-typedef struct Packed { struct Packed *next; const Node *node; int axis; void *data; } Packed;
+typedef struct Packed { struct Packed *next; const Node *node; int axis; int64_t panel, width; size_t bytes; void *data; } Packed;
 
 typedef struct Instance {
     struct Instance *next;
@@ -75,5 +75,5 @@ void stage_read(Ctx *cx, const Segment *s, void *to, const void *from, size_t n)
 /* Places intermediate results of bytes[id] each (-1: none of those) at offset[id]; returns the bytes of all. */
 int64_t segment_place(Arena *a, const Segment *s, const int64_t *bytes, int64_t *offset);
 bool segment_in_arena(const Segment *s, const Node *n);      /* is it such a result? */
-const void *packed_data(Segment *s, const Node *n, int axis);        /* a constant with one axis moved behind the others, made once; NULL without memory */
+const void *packed_data(Segment *s, const KBuf *b, size_t *bytes);     /* a constant in the form that a kernel wants, made once, and its size (bytes may be NULL); NULL without memory */
 #endif

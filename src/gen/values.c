@@ -48,6 +48,7 @@ static const char *number(Printer *p, Dim *d)
 
 const char *print_var(Printer *p, const Dim *var)
 {
+    if (var->var == START_VAR) return arena_fmt(p->arena, "%s0", print_var(p, p->k->vec_var));
     if (var->var >= MERGED_VAR) return arena_fmt(p->arena, "t%d", var->var - MERGED_VAR);
     if (var->var >= LOOP_VAR) return arena_fmt(p->arena, "k%d", var->var - LOOP_VAR);
     return arena_fmt(p->arena, "i%d", var->var - SPACE_VAR);
@@ -349,7 +350,10 @@ static void print_load(Printer *p, const KVal *v)
         return;
     }
     Dim *c = NULL, *rest;
+    bool part = p->part;
+    if (b->panel) p->part = false;      /* filled up with zeros */
     Range r = range_of(p, &v->at, v->nopnd, v->opnd);
+    p->part = part;
     bool off_lanes = dim_lanes(p, v->at.off, v->nopnd, v->opnd);
     bool linear = !off_lanes || (!opnd_lanes(p, v->nopnd, v->opnd) && dim_linear(p->g, v->at.off, p->lane->var, &c, &rest) && !lane_in(p, c));
     if (r.single || !linear) {

@@ -11,7 +11,7 @@
 #include "base/base.h"
 #include "ir/ir.h"
 
-enum { LOOP_VAR = 3000, MERGED_VAR = 4000, VALUE_VAR = 5000 };  /* variables: loops of contractions; merged axes; VALUE_VAR + id: the number in an i64 value */
+enum { LOOP_VAR = 3000, MERGED_VAR = 4000, START_VAR = 4900, VALUE_VAR = 5000 };  /* variables: loops of contractions; merged axes; first element of the block of vec_var; VALUE_VAR + id: the number in an i64 value */
 enum { VARY_lane = 1, VARY_row = 2 };                           /* how a value differs inside a tile */
 
 typedef enum KKind { KV_const, KV_index, KV_load, KV_ew, KV_cast, KV_bitcast, KV_random, KV_valid, KV_check, KV_fold } KKind;
@@ -65,8 +65,9 @@ typedef struct KStmt {
 } KStmt;
 struct KBlock { VEC(KStmt) stmt; KLoop *loop; KBlock *up; int depth; };
 
-/* scratch: a private row of `size` elements, no parameter. last > 0: packed for this kernel, its axis last - 1 moved behind the others. */
-typedef struct KBuf { const Node *node; DType dt; bool read, write, scratch; Dim *size; int last; } KBuf;
+/* scratch: a private row of `size` elements, no parameter. last > 0: packed for this kernel, its axis last - 1 moved behind the others;
+ * panel > 0: then, as a matrix of rows of `width` elements, in blocks of so many columns (panel.c), the last one filled up with zeros. */
+typedef struct KBuf { const Node *node; DType dt; bool read, write, scratch; Dim *size; int last; int64_t panel; Dim *width; } KBuf;
 typedef struct KAxis { Dim *var, *extent; int64_t step; } KAxis;     /* a parallel variable; it advances by step */
 typedef struct LoopKernel {
     Graph *g; Arena *arena;
@@ -102,6 +103,7 @@ void kernel_measure(LoopKernel *k);                           /* total, work, co
 void tile_choose(LoopKernel *k, KLoop *vec);                  /* a contraction's tile of rows and vectors; vec: its loop over lanes, or NULL */
 void tile_loops(LoopKernel *k);                               /* which loops are unrolled or split */
 int kernel_folds(const KBlock *b);
+void panel_choose(LoopKernel *k, KLoop *vec);                 /* panel.c */
 Dim *kernel_scratch(const LoopKernel *k, int buf);                       /* byte offset in the thread's scratch; buf = buf.n: the whole size */
 /* May `out` share its memory with `in`? Proved when every read of in is at the very element that is written, and not after the write. */
 bool kernel_may_alias(const LoopKernel *k, int in, int out);

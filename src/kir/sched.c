@@ -304,7 +304,7 @@ void kernel_schedule(LoopKernel *k)
     Graph *g = k->g;
     kernel_merge(k);
     KLoop *vec = k->vec_var ? loop_inside(k->body, k->vec_var) : NULL;
-    if (k->sub->kind == SUB_dot && k->lanes > 1) tile_choose(k, vec);
+    if (k->sub->kind == SUB_dot && k->lanes > 1) { tile_choose(k, vec); panel_choose(k, vec); }
     else if (vec) {
         int64_t step = 8192;
         if (has_update(vec->body)) {

@@ -1,0 +1,78 @@
+/* Panels: an operand of a contraction laid out as the tile reads it.
+ *
+ * A tile reads, for each step of the reduction, a few vectors of one operand (the weights): as a matrix, one piece of a row. Rows that lie far apart cost a
+ * line and a page of their own each, and lanes past the end a mask. So such an operand is copied before: the pieces of all rows that one block of tiles
+ * reads lie one after the other, the last block filled up with zeros. With Q rows of E elements and blocks of P,
+ *
+ *     element (q, e)   at  q * E + e   becomes   at  (e / P) * Q * P + q * P + e % P   =   e + start * (Q - 1) + q * P
+ *
+ * where start is the first column of the block: linear in e, as a loop over lanes wants it. Constants are copied once, when the program is made. */
+#include "kir/kir.h"
+
+enum { FEW_READERS = 48, LINE = 64 };    /* rows of the result from which on a copy pays; bytes of a cache line */
+
+typedef struct Panels { LoopKernel *k; KLoop *vec; int buf; Dim *rows, *width; bool ok, seen; } Panels;
+
+/* The row of an address in a matrix of that width, or NULL. */
+static Dim *panel_row(const Panels *p, Dim *off)
+{
+    Graph *g = p->k->g;
+    Dim *c, *rest;
+    if (!dim_linear(g, off, p->k->vec_var->var, &c, &rest) || !dim_is(c, 1)) return NULL;
+    Dim *q = dim_div(g, rest, p->width);
+    return dim_mul(g, q, p->width) == rest ? q : NULL;
+}
+
+static void panel_walk(Panels *p, KBlock *b, bool inside, bool change)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop) panel_walk(p, s->loop->body, inside || !s->loop->blocked, change);
+        if (s->kind != KS_val || s->val->kind != KV_load || s->val->buf != p->buf) continue;
+        Dim *row = inside && !s->val->at.npred && !s->val->nopnd ? panel_row(p, s->val->at.off) : NULL;
+        if (!row || (p->k->row_var && dim_uses(row, p->k->row_var->var))) { p->ok = false; return; }
+        p->seen = true;
+        if (!change) continue;
+        Graph *g = p->k->g;
+        Dim *start = dim_idx(g, START_VAR, p->width);
+        s->val->at.off = dim_add(g, dim_add(g, p->k->vec_var, dim_mul(g, start, dim_addc(g, p->rows, -1))), dim_mulc(g, row, p->k->buf.at[p->buf].panel));
+    }
+}
+
+/* Rows of tiles beside the blocks of columns: how often each panel is read. */
+static double panel_readers(const LoopKernel *k)
+{
+    double n = 1;
+    for (int i = 0; i < k->npar; i++) if (k->par[i].var != k->vec_var) n *= (double)dim_hint(k->g, k->par[i].extent);
+    return n;
+}
+
+void panel_choose(LoopKernel *k, KLoop *vec)
+{
+    Graph *g = k->g;
+    bool once = k->sub->nnode && k->sub->constant[k->sub->node[0]->id];      /* its constants may not be computed yet */
+    for (int i = 0; vec && !once && i < k->buf.n; i++) {
+        KBuf *b = &k->buf.at[i];
+        const Node *n = b->node;
+        if (b->write || b->scratch || n->rank == 0) continue;
+        bool constant = k->sub->constant[n->id];
+        Dim *count = dim_const(g, 1);
+        for (int j = 0; j < n->rank; j++) count = dim_mul(g, count, n->dims[j]);
+        Panels p = { .k = k, .vec = vec, .buf = i, .width = vec->extent, .ok = true };
+        p.rows = dim_div(g, count, p.width);
+        int64_t panel = (int64_t)vec->nv * k->lanes, width = dim_hint(g, p.width), size = (int64_t)dtype_size(n->dt);
+        if (dim_mul(g, p.rows, p.width) != count || dim_hint(g, p.rows) < 2) continue;
+        bool aligned = width * size % LINE == 0;
+        if (width <= panel && aligned) continue;     /* one panel as it is */
+        if (!constant) {
+            int axis = b->last ? b->last - 1 : n->rank - 1;
+            if (n->rank == MAX_RANK || n->dims[axis] != p.width || (aligned && width * size <= 1024) || panel_readers(k) < FEW_READERS) continue;
+        }
+        panel_walk(&p, k->top, false, false);
+        panel_walk(&p, k->body, false, false);
+        if (!p.ok || !p.seen) continue;
+        if (!b->last) b->last = n->rank;
+        b->panel = panel; b->width = p.width;
+        panel_walk(&p, k->body, false, true);
+    }
+}
