@@ -35,15 +35,22 @@ static Source source_of(const Layout *l, const Node *reader, const Node *x)
     return (Source){ x, own };
 }
 
-/* What the body of a fold reads, through elementwise nodes that only serve it. False: too much. */
-static bool body_sources(const Layout *l, const Node *body, const Node *n, Source *out, int *count)
+/* What n, at index idx of the body of a fold, reads: through elementwise nodes that only serve it, and views. False: too much. */
+static bool body_sources(const Layout *l, const Node *n, Dim *const *idx, Source *out, int *count, int depth)
 {
-    if (pointwise(n) && l->uses[n->id] == 1) {
-        for (int i = 0; i < n->nin; i++) if (!body_sources(l, body, n->in[i], out, count)) return false;
+    if (n->op == OP_view && depth < 64) {
+        Dim **to = NEWS(l->arena, Dim *, n->view.nidx + 1);
+        for (int k = 0; k < n->view.nidx; k++) to[k] = dim_subst(l->g, n->view.idx[k], n->rank, idx);
+        const Node *x = n->in[0];
+        if (!n->view.npred && pointwise(x) && l->uses[n->id] == 1 && l->uses[x->id] == 1) return body_sources(l, x, to, out, count, depth + 1);
+        n = x;
+        idx = to;
+    } else if (pointwise(n) && l->uses[n->id] == 1 && depth < 64) {
+        for (int i = 0; i < n->nin; i++) if (!body_sources(l, n->in[i], idx, out, count, depth + 1)) return false;
         return true;
     }
     if (*count == MAX_SOURCES) return false;
-    out[(*count)++] = source_of(l, body, n);
+    out[(*count)++] = (Source){ n, idx };
     return true;
 }
 
@@ -191,7 +198,9 @@ static void order_fold(Layout *l, const Node *f)
 {
     Source s[MAX_SOURCES];
     int n = 0;
-    if (!body_sources(l, f->in[0], f->in[0], s, &n)) return;
+    Dim **own = NEWS(l->arena, Dim *, f->in[0]->rank + 1);
+    for (int k = 0; k < f->in[0]->rank; k++) own[k] = dim_idx(l->g, k, f->in[0]->dims[k]);
+    if (!body_sources(l, f->in[0], own, s, &n, 0)) return;
     if (f->kind == FOLD_sum && order_contraction(l, f, s, n)) return;
     double best = 0;                     /* a reduction of something that lies in another order: walks it as it lies */
     int8_t axis[MAX_RANK];
