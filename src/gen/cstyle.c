@@ -130,6 +130,8 @@ static void vectors_close(Printer *p)
     print_line(p, "}");
 }
 
+enum { LONG_ROWS = 64 };                 /* statements, all copies counted */
+
 /* Many statements for each row, and no accumulator updated: a loop over the rows costs nothing beside them, and copies of them cost the compiler much. */
 static bool is_long(const Printer *p, const KBlock *b, int from, int to)
 {
@@ -139,7 +141,7 @@ static bool is_long(const Printer *p, const KBlock *b, int from, int to)
         if (s->kind == KS_update || (s->kind == KS_val && s->val->kind == KV_fold && (s->val->fold->kind == FOLD_argmax || s->val->fold->kind == FOLD_argmin))) return false;
         n += !skipped(b, s) && (stmt_vary(p, s) & VARY_row);
     }
-    return n > 5 && p->k->mr > 2;
+    return n > 5 && p->k->mr > 2 && n * p->k->mr * (p->lane ? p->nv : 1) > LONG_ROWS;
 }
 
 static void print_segment(Printer *p, const KBlock *b, int from, int to)

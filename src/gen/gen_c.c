@@ -73,24 +73,40 @@ void gen_head(Text *t, const LoopKernel *k)
     text_add(t, " */\n");
 }
 
+/* The loop over the points of [lo, hi): their coordinates are counted on, not divided out each time. */
+static void print_points(Printer *p, const LoopKernel *k)
+{
+    const char *count[MAX_RANK + 1], *limit[MAX_RANK + 1];
+    int n = k->npar;
+    if (n > 1) print_line(p, "i64 q = lo;");
+    for (int i = n - 1; i >= 0 && n > 1; i--) {
+        const KAxis *x = &k->par[i];
+        count[i] = arena_fmt(p->arena, "c%d", i);
+        limit[i] = print_arg(p, x->step == 1 ? x->extent : dim_ceildiv(k->g, x->extent, dim_const(k->g, x->step)));
+        if (i) print_line(p, "i64 %s = q %% %s; q /= %s;", count[i], limit[i], limit[i]);
+        else print_line(p, "i64 %s = q;", count[i]);
+    }
+    print_line(p, "for (i64 point = lo; point < hi; point++) {");
+    for (int i = n - 1; i >= 0; i--) {
+        const KAxis *x = &k->par[i];
+        const char *name = print_var(p, x->var), *at = n > 1 ? count[i] : "point";
+        if (x->var == k->vec_var) name = arena_fmt(p->arena, "%s0", name);
+        print_line(p, "const i64 %s = %s%s;", name, at, x->step == 1 ? "" : arena_fmt(p->arena, " * %lld", (long long)x->step));
+    }
+    print_block(p, k->body);
+    for (int i = n - 1; i > 0; i--) print_line(p, "if (++%s == %s) {", count[i], limit[i]), print_line(p, "%s = 0;", count[i]);
+    if (n > 1) print_line(p, "%s++;", count[0]);
+    for (int i = n - 1; i > 0; i--) print_line(p, "}");
+    print_line(p, "}");
+}
+
 void gen_c(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out)
 {
     Text body = { .arena = a }, t = { .arena = a };
     Printer p = { .cx = cx, .arena = a, .k = k, .g = k->g, .t = &body, .indent = 1, .nv = 1 };
     print_prepare(&p);
     print_block(&p, k->top);
-    print_line(&p, "for (i64 point = lo; point < hi; point++) {");
-    if (k->npar) print_line(&p, "i64 q = point;");
-    for (int i = k->npar - 1; i >= 0; i--) {
-        const KAxis *x = &k->par[i];
-        const char *name = print_var(&p, x->var);
-        if (x->var == k->vec_var) name = arena_fmt(a, "%s0", name);
-        const char *n = print_arg(&p, x->step == 1 ? x->extent : dim_ceildiv(k->g, x->extent, dim_const(k->g, x->step)));
-        if (i) print_line(&p, "const i64 %s = q %% %s%s; q /= %s;", name, n, x->step == 1 ? "" : arena_fmt(a, " * %lld", (long long)x->step), n);
-        else print_line(&p, "const i64 %s = q%s;", name, x->step == 1 ? "" : arena_fmt(a, " * %lld", (long long)x->step));
-    }
-    print_block(&p, k->body);
-    print_line(&p, "}");
+    print_points(&p, k);
     if (k->stream) print_line(&p, "fence();");
     text_add(&body, "}\n");
 

@@ -87,7 +87,9 @@ static const char *atom(Printer *p, Dim *d)
     return "";
 }
 
-/* Sums: what has no variable in it is one argument; terms with the same variables share one coefficient. */
+/* Sums: what has no variable in it is one argument; terms with the same variables share one coefficient, and those with one coefficient are added up
+ * before they are multiplied: addresses of neighbours are then seen to be the same. */
+typedef struct Term { Dim *coef; bool negative; const char *text; } Term;
 const char *print_dim(Printer *p, Dim *d)
 {
     if (!d->idx_mask) return number(p, d);
@@ -96,6 +98,8 @@ const char *print_dim(Printer *p, Dim *d)
     Dim *rest = dim_const(g, d->c);
     const char *out = NULL;
     bool *used = NEWS(p->arena, bool, d->n);
+    Term *term = NEWS(p->arena, Term, d->n);
+    int n = 0;
     for (int i = 0; i < d->n; i++) {
         if (used[i]) continue;
         Dim *coef = dim_const(g, 0);
@@ -115,19 +119,23 @@ const char *print_dim(Printer *p, Dim *d)
             coef = dim_add(g, coef, c);
         }
         if (!nvar) { rest = dim_add(g, rest, coef); continue; }
+        bool negative = dim_is_const(coef) && coef->c < 0 && coef->c != INT64_MIN;
+        if (negative) coef = dim_const(g, -coef->c);
         const char *s = NULL;
-        bool negative = false;
-        if (dim_is(coef, -1)) negative = true;
-        else if (!dim_is(coef, 1)) {
-            if (dim_is_const(coef) && coef->c < 0) { negative = true; coef = dim_const(g, -coef->c); }
-            s = number(p, coef);
-        }
         for (int f = 0; f < nvar; f++) {
             const char *x = atom(p, var[f]);
             if (var[f]->kind == DIM_div || var[f]->kind == DIM_mod) x = arena_fmt(p->arena, "(%s)", x);
             s = s ? arena_fmt(p->arena, "%s * %s", s, x) : x;
         }
-        out = out ? arena_fmt(p->arena, "%s %s %s", out, negative ? "-" : "+", s) : negative ? arena_fmt(p->arena, "-%s", s) : s;
+        int at = 0;
+        while (at < n && (term[at].coef != coef || term[at].negative != negative || dim_is(coef, 1))) at++;
+        if (at == n) { term[n++] = (Term){ coef, negative, s }; continue; }
+        term[at].text = arena_fmt(p->arena, "%s + %s", term[at].text, s);
+    }
+    for (int i = 0; i < n; i++) {
+        const char *s = term[i].text;
+        if (!dim_is(term[i].coef, 1)) s = arena_fmt(p->arena, strstr(s, " + ") ? "%s * (%s)" : "%s * %s", number(p, term[i].coef), s);
+        out = out ? arena_fmt(p->arena, "%s %s %s", out, term[i].negative ? "-" : "+", s) : term[i].negative ? arena_fmt(p->arena, "-%s", s) : s;
     }
     if (dim_is(rest, 0)) return out ? out : "0";
     if (dim_is_const(rest) && rest->c < 0 && out) return arena_fmt(p->arena, "%s - %s", out, number(p, dim_const(g, -rest->c)));

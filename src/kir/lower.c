@@ -824,7 +824,8 @@ static double lanes_cost(const LoopKernel *k, int64_t extent, int64_t reduced, b
     int64_t vectors = (extent + k->lanes - 1) / k->lanes;
     double waste = extent > 0 ? (double)(vectors * k->lanes) / (double)extent : 1;
     if (across && k->sub->kind == SUB_dot) x.stores = (x.stores + COST_ACROSS) * k->lanes;      /* one result at a time */
-    return (x.loads + 1) * waste + x.stores / (double)(reduced > 0 ? reduced : 1);
+    double shared = across || k->sub->kind != SUB_dot ? 1 : 0.5;     /* a tile loads for several rows and vectors at once */
+    return (shared * x.loads + 1) * waste + x.stores / (double)(reduced > 0 ? reduced : 1);
 }
 
 /* Elements of the innermost axis that the contractions of a kernel reduce. */

@@ -5,7 +5,7 @@
  * apart for the inside of a padded image. Sizes are hints: they decide speed, never the result. */
 #include "kir/kir.h"
 
-enum { UNROLL_OPS = 128, UNROLL_MOST = 8 };          /* vector operations of an unrolled nest; iterations of one loop */
+enum { UNROLL_OPS = 224, UNROLL_MOST = 8 };          /* vector operations of an unrolled nest; iterations of one loop */
 
 /* Loads and operations inside the loops of a contraction, by whether they differ from row to row; each: loads of which every element of a tile needs its own. */
 typedef struct LoopCount { int with, without, each, ops; } LoopCount;
@@ -54,8 +54,9 @@ void tile_choose(LoopKernel *k, KLoop *vec)
     int regs = k->lanes >= 16 ? 26 : 12, folds = kernel_folds(k->body);
     regs /= folds > 1 ? folds : 1;
     if (of.ops > 4) regs /= 2;
-    if (of.each) regs = 4;               /* nothing is shared in a tile: it only hides latency */
+    if (of.each) regs = vec && k->lanes >= 16 ? 8 : 4;       /* little is shared in a tile: it hides latency, and neighbours read the same elements */
     int nv = vec ? tile_vectors(k->lanes >= 16 ? 4 : 2, vecs) : k->lanes >= 16 ? 4 : 2;
+    if (of.each && vec) nv = vecs % 2 == 0 ? 2 : 1;
     int mr = regs / nv;
     if (mr > 14) mr = 14;
     if (mr < 1) mr = 1;
@@ -121,8 +122,13 @@ void tile_loops(LoopKernel *k)
     for (int i = 0; i < b->stmt.n; i++) {
         if (b->stmt.at[i].kind != KS_loop) continue;
         KLoop *o = b->stmt.at[i].loop;
-        o->split = k->lanes > 1 && (k->sub->kind == SUB_dot || k->sub->kind == SUB_rows) && has_predicates(o->body);
+        KLoop *split = k->lanes > 1 && (k->sub->kind == SUB_dot || k->sub->kind == SUB_rows) && has_predicates(o->body) ? o : NULL;
+        if (split) {                     /* under a short loop: then only its iterations at the border are at the border */
+            KLoop *in = o->body->stmt.n == 1 && o->body->stmt.at[0].kind == KS_loop ? o->body->stmt.at[0].loop : NULL;
+            if (in && !o->vector && dim_is_const(o->extent) && o->extent->c <= UNROLL_MOST) split = in;
+            split->split = true;
+        }
         int64_t ops = k->lanes > 1 && k->sub->kind == SUB_dot ? unroll_loops(k, o, (int64_t)k->mr * (vec ? vec->nv : 1)) : -1;
-        if (ops >= 0 && !o->vector && !o->chunk && dim_is_const(o->extent) && o->extent->c <= UNROLL_MOST && ops * o->extent->c <= UNROLL_OPS) o->unroll = true;
+        if (ops >= 0 && (!split || split == o) && !o->vector && !o->chunk && dim_is_const(o->extent) && o->extent->c <= UNROLL_MOST && ops * o->extent->c <= UNROLL_OPS) o->unroll = true;
     }
 }
