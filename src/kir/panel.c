@@ -58,6 +58,7 @@ void panel_choose(LoopKernel *k, KLoop *vec)
         bool constant = k->sub->constant[n->id];
         Dim *count = dim_const(g, 1);
         for (int j = 0; j < n->rank; j++) count = dim_mul(g, count, n->dims[j]);
+        if (dim_is(vec->extent, 0)) return;
         Panels p = { .k = k, .vec = vec, .buf = i, .width = vec->extent, .ok = true };
         p.rows = dim_div(g, count, p.width);
         int64_t panel = (int64_t)vec->nv * k->lanes, width = dim_hint(g, p.width), size = (int64_t)dtype_size(n->dt);
