@@ -12,6 +12,7 @@ typedef struct KernelSource {
     int nbuf; int *buf;                 /* parameter k is LoopKernel.buf[buf[k]] */
     Dim *scratch;                       /* bytes, or NULL */
     int threads; int64_t each;          /* of groups: see Launch */
+    bool resident;                      /* no more groups than run at once */
     Dim *local;                         /* bytes of local memory, or NULL */
     bool checks;                        /* may report a data error */
 } KernelSource;
@@ -42,13 +43,14 @@ void gen_c_helpers_print(Helpers *h, Text *t);                   /* those that w
 /* What a dialect for groups of threads spells in its own way. */
 typedef struct SimtWords {
     const char *function, *global, *local;      /* before a kernel; of pointers to device memory; of arrays that a group shares */
+    const char *alone;                          /* of a pointer to what the kernel only reads: "__restrict__ " */
     const char *group, *groups, *thread;        /* numbers of the group and of the thread in it; how many groups */
     bool objects;                               /* buffers are memory objects with an offset */
 } SimtWords;
 /* gen_simt.c: a kernel for groups of threads, in such a dialect; and its prelude behind `own`: what the C dialects share. */
 void gen_simt(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *w, KernelSource *out);
 const char *gen_simt_prelude(Arena *a, const char *own);
-void gen_head(Text *t, const LoopKernel *k);    /* the comment before a kernel */
+void gen_head(Text *t, const LoopKernel *k, const char *form);   /* the comment before a kernel; form: NULL, or how it runs */
 const char *gen_storage(DType t);               /* "u16": a buffer's element type in kernels */
 
 typedef struct Printer {
@@ -63,6 +65,7 @@ typedef struct Printer {
     int lane_of;                        /* > 0: inside a loop over single lanes */
     VEC(const void *) pack;             /* loads (KVal) and stores (KStmt) that are done for several points at once: their elements lie in r0, r1 ... */
     bool at_pack;                       /* the last parallel axis is printed as the first of these points */
+    bool folded;                        /* parts of folds are put together by the printer's caller */
     bool simt, in_team, checks;         /* for groups of threads; inside a loop dealt out; printed: may report an error */
     const KVal **vals;                  /* by id */
     uint8_t *array;                     /* by value id: it is an array over the tile */
@@ -77,6 +80,7 @@ const char *print_arg(Printer *p, Dim *d);
 const char *print_place(Printer *p, int buf, const Dim *off);    /* "b0 + n1 * i0 + i1" */
 /* values.c */
 void print_val(Printer *p, const KVal *v);
+const char *print_operand(Printer *p, const KVal *v);            /* a single value as an expression */
 void print_store(Printer *p, const KStmt *s);
 void print_fold(Printer *p, const KFold *f);                     /* declaration */
 void print_update(Printer *p, const KStmt *s);
@@ -87,5 +91,12 @@ const char *print_inside(Printer *p, const KLoop *o);
 const char *print_rem(const Printer *p);                         /* lanes that are real here, in a part */
 bool rows_whole(const LoopKernel *k);                            /* Does no tile reach past the last row? */
 void print_rolled(Printer *p, const KFold *f);
+/* gen_simt.c: the parallel variables at `point`; the frame around a printed body. each: points that a group takes at a time; shared: words of 8 bytes that it
+ * shares, named so; form: for the comment, or NULL. */
+typedef struct SimtFrame { int threads; int64_t each; int shared; bool scratch; const char *form; } SimtFrame;
+void print_point(Printer *p);
+void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource *out);
+/* gen_rows.c: rows kept in registers; false where that form does not serve, and nothing is done. */
+bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *w, KernelSource *out);
 void print_chunk(Printer *p, const KFold *f, const KLoop *o, ChunkPart part);
 #endif

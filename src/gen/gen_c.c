@@ -56,7 +56,7 @@ const char *gen_storage(DType t)
     }
 }
 
-void gen_head(Text *t, const LoopKernel *k)
+void gen_head(Text *t, const LoopKernel *k, const char *form)
 {
     static const char *const kind[SUB_COUNT] = { "elementwise", "rows", "contraction", "running fold", "scatter", "call" };
     const Graph *g = k->g;
@@ -69,7 +69,7 @@ void gen_head(Text *t, const LoopKernel *k)
         text_add(t, "%s%s", n++ ? ", " : ": ", o->op);
         if (n > 40) { text_add(t, ", ..."); break; }
     }
-    if (k->mr > 1) text_add(t, "\n * tile of %d rows", k->mr);
+    if (form) text_add(t, "\n * %s", form);
     text_add(t, " */\n");
 }
 
@@ -129,7 +129,7 @@ void gen_c(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out)
     char name[40];
     snprintf(name, sizeof name, "k_%016llx", (unsigned long long)hash_bytes(t.at, t.n, 1));
     Text all = { .arena = a };
-    gen_head(&all, k);
+    gen_head(&all, k, k->mr > 1 ? arena_fmt(a, "tile of %d rows", k->mr) : NULL);
     size_t comment = all.n;
     text_add(&all, "void %s", name);
     text_put(&all, t.at, t.n);

@@ -4,15 +4,22 @@
 #include "gen/prelude.h"                 /* made from the files of prelude */
 
 static int cuda_lanes(const char *isa) { (void)isa; return LANES_simt; }
-static const char *cuda_prelude(Arena *a, const char *isa) { (void)isa; return gen_simt_prelude(a, prelude_cuda); }
+
+static const char *cuda_prelude(Arena *a, const char *isa)
+{
+    (void)isa;
+    Text t = { .arena = a };
+    text_add(&t, "%s%s", gen_simt_prelude(a, prelude_cuda), prelude_rows);
+    return t.at;
+}
 
 static void cuda_print(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out)
 {
     static const SimtWords words = {
-        .function = "extern \"C\" __global__ __launch_bounds__(%d)", .global = "", .local = "__shared__ ",
+        .function = "extern \"C\" __global__ __launch_bounds__(%d)", .global = "", .alone = "__restrict__ ", .local = "__shared__ ",
         .group = "(i64)blockIdx.x", .groups = "gridDim.x", .thread = "(int)threadIdx.x",
     };
-    gen_simt(cx, a, k, &words, out);
+    if (!gen_rows(cx, a, k, &words, out)) gen_simt(cx, a, k, &words, out);
 }
 
 const Dialect dialect_cuda = { .name = "cuda", .lanes = cuda_lanes, .prelude = cuda_prelude, .print = cuda_print };

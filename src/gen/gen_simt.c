@@ -37,8 +37,9 @@ const char *gen_simt_prelude(Arena *a, const char *own)
     return t.at;
 }
 
-static void print_points(Printer *p, const LoopKernel *k)
+void print_point(Printer *p)
 {
+    const LoopKernel *k = p->k;
     for (int i = k->npar - 1; i >= 0; i--) {
         const KAxis *x = &k->par[i];
         const char *step = x->step == 1 ? "" : arena_fmt(p->arena, " * %lld", (long long)x->step), *q = i == k->npar - 1 ? "point" : arena_fmt(p->arena, "q%d", i + 1);
@@ -95,64 +96,73 @@ static void print_pack(Printer *p, const LoopKernel *k, const SimtWords *w)
     print_line(p, "}");
 }
 
+void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource *out)
+{
+    Arena *a = p->arena;
+    const LoopKernel *k = p->k;
+    Text t = { .arena = a };
+    Dim *row = kernel_scratch(k, k->buf.n);
+    bool scratch = f->scratch && !dim_is(row, 0), by_thread = f->each > 1;
+    const char *room = scratch ? print_arg(p, row) : NULL;
+    Text params = { .arena = a }, names = { .arena = a };
+    out->buf = NEWS(a, int, k->buf.n + 1);
+    out->nbuf = 0;
+    text_add(&names, "    const int thread = %s;\n", w->thread);
+    if (f->shared) text_add(&names, "    %si64 shared[%d];\n", w->local, f->shared);
+    for (int i = 0; i < k->buf.n; i++) {
+        const KBuf *b = &k->buf.at[i];
+        const char *ty = gen_storage(b->dt), *held = b->write ? "" : "const ";
+        if (b->scratch) {
+            if (!scratch) continue;
+            text_add(&names, "    %s%s *const b%d = (%s%s *)(scratch + %s%s * %s + %s);\n", w->global, ty, i, w->global, ty, w->group,
+                by_thread ? arena_fmt(a, " * %d * %s + thread", f->threads, room) : "", room, print_arg(p, kernel_scratch(k, i)));
+            continue;
+        }
+        if (w->objects) {
+            text_add(&params, "%s%su8 *m%d, i64 o%d, ", w->global, held, i, i);
+            text_add(&names, "    %s%s%s *const b%d = (%s%s%s *)(m%d + o%d);\n", w->global, held, ty, i, w->global, held, ty, i, i);
+        } else text_add(&params, "%s%s *%sconst b%d, ", held, ty, b->write ? "" : w->alone, i);
+        out->buf[out->nbuf++] = i;
+    }
+    for (int i = 0; i < p->arg.n; i++) text_add(&params, "const i64 n%d, ", i);
+    text_add(&t, "(%sconst i64 total, %su8 *scratch, ", params.at ? params.at : "", w->global);
+    if (w->objects) text_add(&t, "%su8 *em, i64 eo)\n{\n    %si64 *const err = (%si64 *)(em + eo);\n", w->global, w->global, w->global);
+    else text_add(&t, "i64 *const err)\n{\n");
+    text_put(&t, names.at, names.n);
+    text_put(&t, p->t->at, p->t->n);
+    text_add(&t, "}\n");
+    char name[40];
+    snprintf(name, sizeof name, "k_%016llx", (unsigned long long)hash_bytes(t.at, t.n, (uint64_t)f->threads));
+    Text all = { .arena = a };
+    gen_head(&all, k, f->form);
+    size_t comment = all.n;
+    text_add(&all, w->function, f->threads);
+    text_add(&all, " void %s", name);
+    text_put(&all, t.at, t.n);
+    out->name = arena_str(a, name);
+    out->text = all.at;
+    out->code = all.at + comment;
+    out->narg = p->arg.n; out->arg = p->arg.at;
+    out->scratch = !scratch ? NULL : by_thread ? dim_mulc(k->g, row, f->threads) : row;
+    out->threads = f->threads;
+    out->each = f->each;
+    out->local = NULL;
+    out->checks = p->checks;
+}
+
 void gen_simt(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *w, KernelSource *out)
 {
-    Text body = { .arena = a }, t = { .arena = a };
+    Text body = { .arena = a };
     Printer p = { .cx = cx, .arena = a, .k = k, .g = k->g, .t = &body, .indent = 1, .nv = 1, .simt = true };
     bool team = k->team > 1;
     print_prepare(&p);
     print_block(&p, k->top);
     if (team) print_line(&p, "for (i64 point = %s; point < total; point += %s) {", w->group, w->groups);
     else print_line(&p, "for (i64 point = %s * %d + thread; point < total; point += (i64)%s * %d) {", w->group, k->threads, w->groups, k->threads);
-    print_points(&p, k);
+    print_point(&p);
     if (k->pack > 1) print_pack(&p, k, w);
     else print_block(&p, k->body);
     print_line(&p, "}");
-    text_add(&body, "}\n");
-
-    Dim *row = kernel_scratch(k, k->buf.n);
-    bool scratch = !dim_is(row, 0);
-    const char *room = scratch ? print_arg(&p, row) : NULL;
-    Text params = { .arena = a }, names = { .arena = a };
-    out->buf = NEWS(a, int, k->buf.n + 1);
-    out->nbuf = 0;
-    text_add(&names, "    const int thread = %s;\n", w->thread);
-    if (team) text_add(&names, "    %si64 shared[%d];\n", w->local, 2 * k->team);
-    for (int i = 0; i < k->buf.n; i++) {
-        const KBuf *b = &k->buf.at[i];
-        const char *ty = gen_storage(b->dt), *held = b->write ? "" : "const ";
-        if (b->scratch) {
-            text_add(&names, "    %s%s *const b%d = (%s%s *)(scratch + %s%s * %s + %s);\n", w->global, ty, i, w->global, ty, w->group,
-                team ? "" : arena_fmt(a, " * %d * %s + thread", k->threads, room), room, print_arg(&p, kernel_scratch(k, i)));
-            continue;
-        }
-        if (w->objects) {
-            text_add(&params, "%s%su8 *m%d, i64 o%d, ", w->global, held, i, i);
-            text_add(&names, "    %s%s%s *const b%d = (%s%s%s *)(m%d + o%d);\n", w->global, held, ty, i, w->global, held, ty, i, i);
-        } else text_add(&params, "%s%s *const b%d, ", held, ty, i);
-        out->buf[out->nbuf++] = i;
-    }
-    for (int i = 0; i < p.arg.n; i++) text_add(&params, "const i64 n%d, ", i);
-    text_add(&t, "(%sconst i64 total, %su8 *scratch, ", params.at ? params.at : "", w->global);
-    if (w->objects) text_add(&t, "%su8 *em, i64 eo)\n{\n    %si64 *const err = (%si64 *)(em + eo);\n", w->global, w->global, w->global);
-    else text_add(&t, "i64 *const err)\n{\n");
-    text_put(&t, names.at, names.n);
-    text_put(&t, body.at, body.n);
-    char name[40];
-    snprintf(name, sizeof name, "k_%016llx", (unsigned long long)hash_bytes(t.at, t.n, 1));
-    Text all = { .arena = a };
-    gen_head(&all, k);
-    size_t comment = all.n;
-    text_add(&all, w->function, k->threads);
-    text_add(&all, " void %s", name);
-    text_put(&all, t.at, t.n);
-    out->name = arena_str(a, name);
-    out->text = all.at;
-    out->code = all.at + comment;
-    out->narg = p.arg.n; out->arg = p.arg.at;
-    out->scratch = !scratch ? NULL : team ? row : dim_mulc(k->g, row, k->threads);
-    out->threads = k->threads;
-    out->each = team ? 1 : k->threads;
-    out->local = NULL;
-    out->checks = p.checks;
+    SimtFrame f = { .threads = k->threads, .each = team ? 1 : k->threads, .shared = team ? 2 * k->team : 0, .scratch = true };
+    simt_frame(&p, w, &f, out);
 }

@@ -200,6 +200,8 @@ static const char *operand(Printer *p, const KVal *v, uint8_t vary)
     return s;
 }
 
+const char *print_operand(Printer *p, const KVal *v) { return operand(p, v, 0); }
+
 static const char *value_number(Printer *p, int id)
 {
     return operand(p, p->vals[id], 0);
@@ -691,7 +693,7 @@ void print_finish(Printer *p, const KVal *v)
 {
     const KFold *f = v->fold;
     DType t = f->node->dt;
-    if (f->team) { finish_team(p, v); return; }
+    if (f->team && !p->folded) { finish_team(p, v); return; }
     if (!f->own) {
         assign(p, v, is_arg(f) ? acc_name(p, f, "x") : narrowed(p, t, acc_name(p, f, p->rolled ? "r" : "a"), v->vary));
         return;

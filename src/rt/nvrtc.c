@@ -1,7 +1,8 @@
 /* NVRTC as a toolchain of the builder: where the worker program and the library are, their command line, and what the compiler's log says about a kernel.
  *
  * The library is never loaded into this process: it is large, compiles serially, and a compiler may hang or crash. The worker sinter-nvrtc lies beside the
- * program or the library, in ../libexec/sinter, or on PATH; option nvrtc names another. libnvrtc is taken from where toolkits are installed, else by name
+ * program or the library, in ../libexec/sinter, or on PATH; option nvrtc names
+ * another one, or the library. libnvrtc is taken from where toolkits are installed, else by name
  * from wherever the loader finds it. */
 #include "rt/rt.h"
 #include <dirent.h>
@@ -111,7 +112,11 @@ Status nvrtc_open(Nvrtc **out, const Options *opt, const char *arch, RtError *e)
         return rt_fail(e, E_NOMEM, "no memory for a compiler");
     memset(v, 0, sizeof *v);
     v->tools.flag = v->flag;
-    if (worker_find(v->program)) {
+    const char *want = opt->nvrtc && *opt->nvrtc ? opt->nvrtc : NULL, *base = want ? strrchr(want, '/') : NULL;
+    bool is_library = want && strstr(base ? base : want, ".so");
+    if (want && !is_library)
+        v->tools.program = want;
+    else if (worker_find(v->program)) {
         v->tools.program = v->program;
     } else {
         snprintf(v->missing, sizeof v->missing, "no CUDA compiler: the program " WORKER " is neither beside sinter nor on PATH");
@@ -119,9 +124,9 @@ Status nvrtc_open(Nvrtc **out, const Options *opt, const char *arch, RtError *e)
     }
     memcpy(v->lib, "--lib=", 7);
     struct stat st;
-    if (opt->nvrtc && *opt->nvrtc)
-        snprintf(v->lib + 6, sizeof v->lib - 6, "%s", opt->nvrtc);
-    else if (!library_find(v->lib + 6, sizeof v->lib - 6))
+    if (is_library)
+        snprintf(v->lib + 6, sizeof v->lib - 6, "%s", want);
+    else if (want || !library_find(v->lib + 6, sizeof v->lib - 6))
         v->lib[6] = 0;
     if (v->lib[6])
         flag_add(v, v->lib);

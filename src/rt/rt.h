@@ -43,6 +43,7 @@ typedef struct Launch {
     int64_t grain;                      /* CPU: least part worth a hand-over to another thread; >= total: run on the caller's thread */
     size_t scratch;                     /* bytes for each thread; GPU: for each group */
     int64_t each; int threads;          /* GPU: points that a group takes at a time; threads of a group */
+    bool resident;                      /* GPU: no more groups than run at once: they keep something between turns */
     size_t local;                       /* GPU: bytes of local memory whose size is known at launch only */
     bool checks;                        /* may report a data error */
     int id;                             /* reported back in errors */
@@ -72,7 +73,7 @@ typedef struct DeviceApi {
      * on its own thread. */
     Status (*run)(Device *d, int n, const Launch *list, int threads, volatile int *cancel, double *seconds, RtError *e);
 } DeviceApi;
-extern const DeviceApi dev_cpu, dev_opencl, dev_null;       /* null: memory apart, builds and runs nothing */
+extern const DeviceApi dev_cpu, dev_cuda, dev_opencl, dev_null;       /* null: memory apart, builds and runs nothing */
 
 /* ---- pool.c: threads for the CPU device -----------------------------------------------------------------
  * Workers spin briefly while a list runs, then sleep; none spins when idle. Chunks are taken from an atomic
