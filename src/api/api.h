@@ -33,6 +33,7 @@ typedef struct KernelEvidence {         /* one launch of a segment */
     const char *name, *kind;            /* "k_0123...", "rows" */
     const char *const *node; int nnode; /* the model's operators in it: "LayerNormalization ln_1" */
     const char *source;                 /* C text; NULL for calls */
+    const char *note;                   /* what the compiler says about it: "32 registers, 0 B shared ..."; NULL where it says nothing */
     int64_t read_bytes, write_bytes;    /* logical: each buffer once, at the last bound sizes */
     bool once, interpreted;
     double seconds;                     /* median of the profiled runs; 0 when not measured */

@@ -59,6 +59,7 @@ void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds
         k[i].name = p->loops ? p->src.name : p->sub->node[0]->call->def->name;
         k[i].kind = sub_kind_name[p->sub->kind];
         k[i].source = p->loops ? p->src.text : NULL;
+        k[i].note = p->note;
         k[i].once = s->part[i].once;
         k[i].seconds = seconds ? seconds[i] : 0;
         kernel_operators(a, s, p, &k[i]);

@@ -88,6 +88,7 @@ static void segment_text(Arena *a, Text *t, const SegmentEvidence *e, const Expl
         text_add(t, "  %-20s %-12s %10s %10s", k->name, how(k), bytes_str(a, k->read_bytes), bytes_str(a, k->write_bytes));
         text_add(t, " %11s  ", timed && !k->once ? time_str(a, k->seconds) : "-");
         add_nodes(t, k, 2 + 20 + 1 + 12 + 1 + 10 + 1 + 10 + 1 + 11 + 2);
+        if (k->note) text_add(t, "  %-20s %s\n", "", k->note);
     }
     EvidenceSum s = evidence_sum(a, 1, e);
     text_add(t, "  %-20s %-12s %10s %10s", "each run", arena_fmt(a, "%d launches", s.kernels), bytes_str(a, s.read_bytes), bytes_str(a, s.write_bytes));
@@ -137,6 +138,7 @@ static json_t *kernel_json(const KernelEvidence *k, const ExplainOptions *o)
         strings_json(k->nnode, k->node), "read_bytes", (json_int_t)k->read_bytes, "write_bytes", (json_int_t)k->write_bytes, "once", k->once, "interpreted",
         k->interpreted, "generated", is_generated(k));
     json_object_set_new(j, "ms", k->seconds > 0 ? json_real(k->seconds * 1e3) : json_null());
+    if (k->note) json_object_set_new(j, "compiler", json_string_nocheck(k->note));
     if (wants_source(o, k)) json_object_set_new(j, "source", json_string_nocheck(k->source));
     return j;
 }

@@ -142,7 +142,7 @@ static void build_kernels(Ctx *cx, Segment *s)
     KernelText *text = NEWS(s->arena, KernelText, n + 1);
     const Kernel **out = NEWS(s->arena, const Kernel *, n + 1);
     for (int i = 0; i < n; i++)
-        if (is_built(s, i)) text[m++] = (KernelText){ .name = s->part[i].src.name, .text = s->part[i].src.code, .cost = s->part[i].loops->cost };
+        if (is_built(s, i)) text[m++] = (KernelText){ .name = s->part[i].src.name, .text = s->part[i].src.code, .cost = s->part[i].loops->cost, .note = &s->part[i].note };
     if (!m) return;
     RtError e = { .launch = -1 };
     if (s->target->api->build(s->target->device, s->target->prelude, m, text, out, &s->times.build, cx->cancel, &e) != E_OK) segment_raise(cx, NULL, &e);

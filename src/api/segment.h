@@ -12,6 +12,7 @@ typedef struct Part {                   /* one kernel of the plan; loops NULL: a
     bool once;                          /* depends on constants only */
     LoopKernel *loops; KernelSource src;
     const Kernel *built;
+    const char *note;                   /* what the compiler says about it, or NULL */
     struct Part *join_mate;             /* an earlier copy into the same join: counted as one launch */
 } Part;
 
