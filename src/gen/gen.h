@@ -97,7 +97,6 @@ typedef struct SimtFrame { int threads; int64_t each; int shared; bool scratch; 
 void print_point(Printer *p);
 void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource *out);
 /* gen_rows.c: rows kept in registers; false where that form does not serve, and nothing is done. */
-bool gen_flat(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *w, KernelSource *out);     /* the same for elementwise kernels: vectors */
 bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *w, KernelSource *out);
 void print_chunk(Printer *p, const KFold *f, const KLoop *o, ChunkPart part);
 #endif

@@ -19,7 +19,7 @@ static void cuda_print(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out
         .function = "extern \"C\" __global__ __launch_bounds__(%d)", .global = "", .alone = "__restrict__ ", .local = "__shared__ ",
         .group = "(i64)blockIdx.x", .groups = "gridDim.x", .thread = "(int)threadIdx.x",
     };
-    if (!gen_rows(cx, a, k, &words, out) && !gen_flat(cx, a, k, &words, out)) gen_simt(cx, a, k, &words, out);
+    if (!gen_rows(cx, a, k, &words, out)) gen_simt(cx, a, k, &words, out);
 }
 
 const Dialect dialect_cuda = { .name = "cuda", .lanes = cuda_lanes, .prelude = cuda_prelude, .print = cuda_print };

@@ -27,8 +27,7 @@ typedef struct Rows {
     Ctx *cx; Arena *a; Graph *g; const LoopKernel *k;
     Dim *var;                           /* of the row */
     int64_t n;                          /* its length */
-    bool flat;                          /* no rows: elements of the innermost parallel axis, each by itself */
-    int nloop; const KBlock **loop;     /* bodies of the loops over the row; flat: the one body */
+    int nloop; const KBlock **loop;     /* bodies of the loops over the row */
     VEC(Slot) slot;
     VEC(Kept) kept;
     const Slot **slot_of;               /* by value id: the slot of a load */
@@ -60,14 +59,6 @@ static bool find_loops(Rows *r)
     int most = 1;
     for (int i = 0; i < b->stmt.n; i++) most += b->stmt.at[i].kind == KS_loop;
     r->loop = NEWS(r->a, const KBlock *, most);
-    if (r->flat) {
-        for (int i = 0; i < b->stmt.n; i++) if (b->stmt.at[i].kind == KS_fold || b->stmt.at[i].kind == KS_loop || b->stmt.at[i].kind == KS_update) return false;
-        if (!r->k->npar) return false;
-        r->var = r->k->par[r->k->npar - 1].var;
-        r->n = dim_is_const(r->var->a) ? r->var->a->c : 0;
-        r->loop[r->nloop++] = b;
-        return true;
-    }
     Dim *extent = NULL;
     for (int i = 0; i < b->stmt.n; i++) {
         if (b->stmt.at[i].kind != KS_loop) continue;
@@ -86,7 +77,7 @@ static bool find_loops(Rows *r)
     return true;
 }
 
-static bool in_row(const Rows *r, const KVal *v) { return r->flat ? v->block == r->k->body : v->block->loop && v->block->loop->var == r->var; }
+static bool in_row(const Rows *r, const KVal *v) { return v->block->loop && v->block->loop->var == r->var; }
 
 /* Are the elements of the row neighbours in memory, and what else decides the address the same all along the row? */
 static bool together(Rows *r, const KAddr *at, int nopnd, KVal *const *opnd)
@@ -100,8 +91,7 @@ static bool together(Rows *r, const KAddr *at, int nopnd, KVal *const *opnd)
 /* Does every vector of e elements of the row begin at a multiple of e? */
 static bool aligned(const Rows *r, Dim *off, int e)
 {
-    if ((r->n % e || !r->n) && !(r->flat && r->k->npar == 1)) return false;
-    if (off->c % e) return false;
+    if (r->n % e || off->c % e) return false;
     if (off->kind != DIM_sum) return off == r->var;
     for (int i = 0; i < off->n; i++)
         if (off->term[i].coef % e && !(off->term[i].n == 1 && off->term[i].factor[0] == r->var)) return false;
@@ -412,13 +402,13 @@ static void print_rows(Rows *r)
     }
 }
 
-static Rows *rows_new(Ctx *cx, Arena *a, const LoopKernel *k, bool flat)
+static Rows *rows_new(Ctx *cx, Arena *a, const LoopKernel *k)
 {
     Rows *r = NEW(a, Rows);
     Text *body = NEW(a, Text);
     body->arena = a;
     r->p = (Printer){ .cx = cx, .arena = a, .k = k, .g = k->g, .t = body, .indent = 1, .nv = 1, .simt = true, .folded = true, .in_team = true };
-    r->cx = cx; r->a = a; r->g = k->g; r->k = k; r->flat = flat;
+    r->cx = cx; r->a = a; r->g = k->g; r->k = k;
     if (!find_loops(r)) return NULL;
     r->slot_of = NEWS(a, const Slot *, k->nval + 1);
     r->kept_of = NEWS(a, int, k->nval + 1);
@@ -431,7 +421,7 @@ static Rows *rows_new(Ctx *cx, Arena *a, const LoopKernel *k, bool flat)
 bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *words, KernelSource *out)
 {
     if (k->sub->kind != SUB_rows || k->vec_var || k->mr > 1) return false;
-    Rows *r = rows_new(cx, a, k, false);
+    Rows *r = rows_new(cx, a, k);
     if (!r || !choose_shape(r)) return false;
     Printer *p = &r->p;
     print_prepare(p);
@@ -449,79 +439,6 @@ bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *words, Ke
     print_line(p, "}");
     SimtFrame f = { .threads = r->w * r->rows, .each = r->rows, .shared = r->w > 32 ? 128 : 0 };
     f.form = arena_fmt(a, "rows of %lld: %d threads a row, %d x %d elements each", (long long)r->n, r->w, r->v, r->e);
-    simt_frame(p, words, &f, out);
-    return true;
-}
-
-/* ---- elements by themselves --------------------------------------------------------------------------------------------------------------- */
-/* The parallel variables of a vector's first element; constant sizes are written out, so that their divisions are cheap. */
-static void print_vector_point(Rows *r)
-{
-    Printer *p = &r->p;
-    const LoopKernel *k = r->k;
-    bool small = dim_is_const(k->total) && k->total->c < INT32_MAX;
-    print_line(p, "%s q = point;", small ? "u32" : "u64");
-    for (int i = k->npar - 1; i >= 0; i--) {
-        Dim *x = k->par[i].extent;
-        const char *name = print_var(p, k->par[i].var), *n = dim_is_const(x) ? arena_fmt(r->a, "%lld%s", (long long)x->c, small ? "u" : "ull") : print_arg(p, x);
-        if (i == k->npar - 1) name = "base";
-        if (i) print_line(p, "const i64 %s = q %% %s; q /= %s;", name, n, n);
-        else print_line(p, "const i64 %s = q;", name);
-    }
-}
-
-enum { FLAT_THREADS = 256, FLAT_WORDS = 16 };
-
-bool gen_flat(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *words, KernelSource *out)
-{
-    if (k->sub->kind != SUB_map || k->vec_var) return false;
-    Rows *r = rows_new(cx, a, k, true);
-    if (!r || !choose_vector(r) || r->e < 2) return false;
-    Printer *p = &r->p;
-    const KBlock *b = r->loop[0];
-    int each = words_kept(r, true);
-    r->v = each < FLAT_WORDS ? FLAT_WORDS / each : 1;
-    if (r->v > 4) r->v = 4;
-    int64_t group = (int64_t)FLAT_THREADS * r->v * r->e;
-    bool whole = dim_is_const(k->total) && k->total->c % r->e == 0;
-    const char *step = arena_fmt(a, "const i64 point = first + ((i64)s * %d + thread) * %d;", FLAT_THREADS, r->e);
-    const char *in = whole ? "point < total" : arena_fmt(a, "point + %d <= total", r->e);
-    print_prepare(p);
-    print_block(p, k->top);
-    print_line(p, "for (i64 first = %s * %lld; first < total; first += (i64)%s * %lld) {", words->group, (long long)group, words->groups, (long long)group);
-    for (int i = 0; i < r->slot.n; i++)
-        if (!r->slot.at[i].store) print_line(p, "Vec<%d> r%d[%d];", r->e * (int)dtype_size(r->slot.at[i].dt), i, r->v);
-    print_line(p, "UNROLL for (int s = 0; s < %d; s++) {", r->v);
-    print_line(p, "%s", step);
-    print_line(p, "if (%s) {", in);
-    print_vector_point(r);
-    print_line(p, "const i64 %s = base;", row_var(r));
-    for (int i = 0; i < r->slot.n; i++) {
-        const Slot *s = &r->slot.at[i];
-        if (s->store) continue;
-        const char *when = slot_when(r, s);
-        if (when) print_line(p, "if (%s) r%d[s].load(%s); else r%d[s].clear();", when, i, slot_at(r, s), i);
-        else print_line(p, "r%d[s].load(%s);", i, slot_at(r, s));
-    }
-    print_line(p, "}");
-    print_line(p, "}");
-    print_line(p, "UNROLL for (int s = 0; s < %d; s++) {", r->v);
-    print_line(p, "%s", step);
-    print_line(p, "if (%s) {", in);
-    print_vector_point(r);
-    for (int i = 0; i < r->slot.n; i++) if (r->slot.at[i].store) print_line(p, "Vec<%d> o%d;", r->e * (int)dtype_size(r->slot.at[i].dt), i);
-    print_elements(r, 0);
-    print_line(p, "}");
-    if (!whole) {                       /* what is left of the last vector */
-        print_line(p, "else ROLLED for (i64 left = point; left < total; left++) {");
-        print_line(p, "const i64 point = left;");
-        print_point(p);
-        print_block(p, b);
-        print_line(p, "}");
-    }
-    print_line(p, "}");
-    print_line(p, "}");
-    SimtFrame f = { .threads = FLAT_THREADS, .each = group, .form = arena_fmt(a, "%d x %d elements a thread", r->v, r->e) };
     simt_frame(p, words, &f, out);
     return true;
 }
