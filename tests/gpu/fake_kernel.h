@@ -13,6 +13,7 @@
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
 struct uint2 { unsigned x, y; };
 struct uint4 { unsigned x, y, z, w; };
 struct dim3 { unsigned x, y, z; };
