@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-const char *const sub_kind_name[SUB_COUNT] = { "map", "rows", "dot", "scan", "scatter", "call" };
+const char *const sub_kind_name[SUB_COUNT] = { "map", "rows", "dot", "stream", "scan", "scatter", "call" };
 
 static const char *operator_name(Arena *a, const Segment *s, const Node *n)
 {

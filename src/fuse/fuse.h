@@ -1,4 +1,4 @@
-/* fuse: which nodes become one kernel (plan.c, legal.c), and where buffers live (memory.c). Sees the primitive graph only. */
+/* fuse: which nodes become one kernel (plan.c, legal.c, cascade.c), and where buffers live (memory.c). Sees the primitive graph only. */
 #ifndef SN_FUSE_H
 #define SN_FUSE_H
 #include "base/base.h"
@@ -14,8 +14,8 @@ typedef struct Plan {
     VEC(Refusal) refusal;
     int ndecision;                      /* fusions decided; Options.limit counts them */
 } Plan;
-/* fuse false: one kernel for each operator of the model (or more when one operator needs several). Never fails on a valid graph. */
-Plan *plan_make(Ctx *cx, Arena *a, Graph *g, bool fuse);
+/* stream: the target has a form for SUB_stream. fuse false: one kernel for each operator of the model (or more when one operator needs several). Never fails on a valid graph. */
+Plan *plan_make(Ctx *cx, Arena *a, Graph *g, bool fuse, bool stream);
 
 /* ---- layout.c ------------------------------------------------------------------------------------------------------------------------------- */
 /* Rewrites the graph so that results of convolutions, and what is computed from them, lie in memory with their channels last. Before planning. */
@@ -28,11 +28,19 @@ typedef struct Group {
     bool once;
     int origin;
     int rank; Dim *const *space; uint32_t rows;
+    const Stream *stream;
     VEC(Node *) node;
     VEC(SubStore) store;                /* into other nodes' buffers */
     VEC(int) succ;                      /* groups that read from it */
     int stamp;
 } Group;
+/* ---- cascade.c ---------------------------------------------------------------------------------------------------------------------------- */
+/* Kernels that stream (see Stream in ir.h), found before the others are made: their nodes with the index of each at a point of the space. */
+enum { CONE_VAR = 3900 };                /* variables of contractions, while a cone is looked at */
+typedef struct Cascade { Stream stream; Node *out; int rank; Dim *const *space; int nnode; Node **node; Dim ***coord; Group *group; } Cascade;
+typedef struct Cascades { VEC(Cascade *) at; int n, nstand; int *claim; VEC(Refusal) refusal; } Cascades;    /* claim: by node id, position in at or -1 */
+void cascades_find(Ctx *cx, Arena *a, Graph *g, Cascades *all);         /* adds nodes to g */
+
 typedef struct Planner {
     Ctx *cx; Arena *arena; Graph *g; bool fuse; Plan *plan;
     VEC(Group *) group;
@@ -42,6 +50,7 @@ typedef struct Planner {
     uint8_t *live, *constant, *output, *dense;      /* dense: lies in memory whatever reads it (results of the graph, operands of calls) */
     uint8_t *pure;                      /* operations below a node that reads no memory; 0: it does */
     int *uses;
+    Cascades cascades;
     VEC(int) *readers;                  /* by node: groups that read it from memory (recent ones) */
     VEC(int) *writers;                  /* by node: groups that write parts of it (joins, scatters), else its home */
     int stamp;

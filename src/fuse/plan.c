@@ -569,8 +569,22 @@ static void mark_moves(Planner *p)
     }
 }
 
+/* A node of a cascade goes into its kernel, which starts with the first of them. */
+static void place_claimed(Planner *p, Node *n, Cascade *c)
+{
+    if (!c->group) {
+        c->group = group_new(p, SUB_stream, c->rank, c->space, 1u << c->stream.axis, n);
+        c->group->stream = &c->stream;
+        c->group->origin = c->out->origin;
+        c->group->once = false;
+        for (int i = 0; i < c->stream.nfold; i++) p->iter[c->stream.fold[i].node->id] = (Dim **)c->stream.fold[i].in;
+    }
+    for (int i = 0; i < c->nnode; i++) if (c->node[i] == n) group_take(p, c->group, n, c->coord[i]);
+}
+
 static void place(Planner *p, Node *n)
 {
+    if (p->cascades.claim && p->cascades.claim[n->id] >= 0) { place_claimed(p, n, p->cascades.at.at[p->cascades.claim[n->id]]); return; }
     if (reads_nothing(p, n) && class_of(n) == CLASS_map && !p->dense[n->id]) { p->home[n->id] = HOME_free; return; }
     switch (class_of(n)) {
     case CLASS_free:
@@ -648,7 +662,7 @@ static void sort_kernels(Planner *p)
         number[i] = plan->nkernel;
         plan->once[plan->nkernel] = q->once;
         Subgraph *s = &plan->kernel[plan->nkernel++];
-        *s = (Subgraph){ .kind = q->kind, .id = number[i], .rank = q->rank, .space = q->space, .rows = q->rows, .nnode = q->node.n, .node = q->node.at };
+        *s = (Subgraph){ .kind = q->kind, .id = number[i], .rank = q->rank, .space = q->space, .rows = q->rows, .stream = q->stream, .nnode = q->node.n, .node = q->node.at };
         VEC(SubStore) store = { 0 };
         for (int k = 0; k < q->node.n; k++) {
             Node *x = q->node.at[k];
@@ -680,12 +694,15 @@ static void sort_kernels(Planner *p)
     }
 }
 
-Plan *plan_make(Ctx *cx, Arena *a, Graph *g, bool fuse)
+Plan *plan_make(Ctx *cx, Arena *a, Graph *g, bool fuse, bool stream)
 {
-    int n = g->node.n + 1;
     Planner *p = NEW(a, Planner);
     *p = (Planner){ .cx = cx, .arena = a, .g = g, .fuse = fuse, .plan = NEW(a, Plan) };
-    p->plan->g = g; p->plan->arena = a; p->plan->ndecision = g->nrewrite;
+    p->plan->g = g; p->plan->arena = a;
+    int nodes = g->node.n;
+    if (fuse && stream) cascades_find(cx, a, g, &p->cascades);
+    p->plan->ndecision = g->nrewrite + p->cascades.n;
+    int n = g->node.n + 1;
     p->plan->home = NEWS(a, int, n);
     p->plan->stored = NEWS(a, uint8_t, n);
     p->home = NEWS(a, int, n);
@@ -699,9 +716,9 @@ Plan *plan_make(Ctx *cx, Arena *a, Graph *g, bool fuse)
     mark_live(p);
     mark_constant(p);
     if (!fuse) mark_moves(p);
-    int nodes = g->node.n;
+    for (int id = 0; id < n; id++) p->home[id] = HOME_free;
+    for (int i = 0; i < p->cascades.refusal.n; i++) vec_push(p->arena, &p->plan->refusal, p->cascades.refusal.at[i]);
     for (int id = 0; id < nodes; id++) {
-        p->home[id] = HOME_free;
         if ((id & 255) == 0) ctx_poll(cx);
         if (p->live[id]) place(p, g->node.at[id]);
     }

@@ -6,6 +6,14 @@
  * A vector loop is printed twice: whole steps, then a tail of single vectors of which `rem` lanes are real. */
 #include "gen/gen.h"
 
+/* The kernel as it is inside a loop that is a tile of rows. */
+static const LoopKernel *tiled(Printer *p, const KLoop *o)
+{
+    LoopKernel *k = arena_copy(p->arena, p->k, sizeof *p->k);
+    k->row_var = o->var; k->row_extent = o->extent; k->mr = o->tile;
+    return k;
+}
+
 /* ---- which values are arrays ------------------------------------------------------------------------------------------------------------ */
 typedef struct Escape { Printer *p; int seg; int *at; int *nv; } Escape;   /* by value id: segment, vectors a step there */
 
@@ -21,6 +29,7 @@ static void escape_use(Escape *x, const KVal *v, int seg, uint8_t vary)
 static void escape_walk(Escape *x, const KBlock *b, int nv)
 {
     int seg = ++x->seg;
+    const LoopKernel *was;
     for (int i = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
         switch (s->kind) {
@@ -44,7 +53,10 @@ static void escape_walk(Escape *x, const KBlock *b, int nv)
             break;
         }
         case KS_loop:
+            was = x->p->k;
+            if (s->loop->tile > 1) x->p->k = tiled(x->p, s->loop);
             escape_walk(x, s->loop->body, s->loop->vector ? s->loop->nv : nv);
+            x->p->k = was;
             seg = ++x->seg;
             break;
         case KS_fold: break;
@@ -280,8 +292,14 @@ static void print_loop_once(Printer *p, const KLoop *o)
         print_line(p, "}");
         return;
     }
-    print_line(p, "%sfor (i64 %s = 0; %s < %s; %s++) {", o->unroll ? "UNROLL " : "", v, v, n, v);
+    const LoopKernel *was = p->k;
+    int64_t step = o->tile > 1 ? o->tile : o->step;
+    const char *from = o->from ? print_dim(p, o->from) : "0", *unroll = o->unroll ? "UNROLL " : "";
+    if (step > 1) print_line(p, "%sfor (i64 %s = %s; %s < %s; %s += %lld) {", unroll, v, from, v, n, v, (long long)step);
+    else print_line(p, "%sfor (i64 %s = %s; %s < %s; %s++) {", unroll, v, from, v, n, v);
+    if (o->tile > 1) p->k = tiled(p, o);
     print_block(p, o->body);
+    p->k = was;
     print_line(p, "}");
 }
 

@@ -58,7 +58,7 @@ const char *gen_storage(DType t)
 
 void gen_head(Text *t, const LoopKernel *k, const char *form)
 {
-    static const char *const kind[SUB_COUNT] = { "elementwise", "rows", "contraction", "running fold", "scatter", "call" };
+    static const char *const kind[SUB_COUNT] = { "elementwise", "rows", "contraction", "cascaded reductions", "running fold", "scatter", "call" };
     const Graph *g = k->g;
     text_add(t, "/* %s", kind[k->sub->kind]);
     int last = -1, n = 0;

@@ -60,6 +60,7 @@ static const char *value_number(Printer *p, int id);
 static const char *var_here(Printer *p, const Dim *var)
 {
     if (var->var >= VALUE_VAR) return value_number(p, var->var - VALUE_VAR);
+    if (var->var == BASE_VAR) return print_var(p, p->k->vec_var);
     const char *s = print_var(p, var);
     if (p->k->row_var == var && p->in_m) return arena_fmt(p->arena, "%sm", s);
     if (p->at_pack && var == p->k->par[p->k->npar - 1].var) return arena_fmt(p->arena, "%s_0", s);

@@ -279,8 +279,19 @@ void graph_rewrite(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, int *times
 /* ---- Subgraph: what the planner (fuse) gives and the kernel compiler (kir) takes ---------------------------------------------------- */
 /* One kernel. Its nodes are those whose home is `id`, and free nodes (views, constants, sizes) and bodies of contractions that they need.
  * Everything else that they read lies in memory. The kernel runs over a space of loop variables SPACE_VAR + k. */
-typedef enum SubKind { SUB_map, SUB_rows, SUB_dot, SUB_scan, SUB_scatter, SUB_call, SUB_COUNT } SubKind;
+typedef enum SubKind { SUB_map, SUB_rows, SUB_dot, SUB_stream, SUB_scan, SUB_scatter, SUB_call, SUB_COUNT } SubKind;
 enum { SPACE_VAR = 2000 };
+/* SUB_stream: folds along one axis of the space, passed over once. A fold of stage s needs folds of lower stages. While the axis is passed over, a maximum (pivot)
+ * stands for itself so far (`cur`; where that is -inf: 0) and a sum for 1; `advance` is the factor that a partial sum takes when the pivots move from `old` to
+ * `cur`, `finish` the one that it takes in the end. old, cur: stand-ins of the fold's shape, no inputs of the graph. Factors: NULL is 1. */
+typedef struct StreamFold { Node *node; Dim *const *in; int stage, rank; bool pivot; Node *old, *cur, *advance, *finish; } StreamFold;
+typedef struct StreamInner { Node *node; Dim *const *at; } StreamInner;      /* a contraction that stands at every point of row and axis, and its index there */
+typedef struct Stream {
+    int axis, lane;                     /* of the space: what is passed over; the rows that share what is read */
+    uint32_t out;                       /* axes that only the last fold has */
+    int nfold; StreamFold *fold;        /* in order of their numbers; the last is the result */
+    int ninner; StreamInner *inner;
+} Stream;
 /* A result: element coord[k](point) of the buffer of `into` gets the value of `node` at index at[k](point). A node's own result has into == node and
  * at == coord; a piece of a join or the start of a scatter goes into another node's buffer. */
 typedef struct SubStore { Node *node, *into; Dim *const *at, *const *coord; } SubStore;
@@ -288,7 +299,8 @@ typedef struct Subgraph {
     SubKind kind;
     int id;
     int rank; Dim *const *space;        /* extents of the space */
-    uint32_t rows;                      /* SUB_rows: the axes of the space that folds reduce; SUB_scan: the axis that runs */
+    uint32_t rows;                      /* SUB_rows, SUB_stream: the axes of the space that folds reduce; SUB_scan: the axis that runs */
+    const Stream *stream;               /* SUB_stream */
     int nnode; Node *const *node;       /* those whose home this is, in order of id */
     int nstore; const SubStore *store;
     Dim *const *const *iter;            /* by node id, for a fold over rows: in[0]'s index at a point of the space; NULL for other nodes */

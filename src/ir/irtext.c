@@ -66,7 +66,7 @@ static void print_attributes(Text *t, const Graph *g, const Node *n)
     switch (n->op) {
     case OP_input:
         text_add(t, " %d '%s'", n->index,
-                 n->index < g->input.n && g->input.at[n->index].name ? g->input.at[n->index].name : "");
+                 n->index >= 0 && n->index < g->input.n && g->input.at[n->index].name ? g->input.at[n->index].name : "");
         break;
     case OP_part: text_add(t, " %d of", n->index); break;
     case OP_iota: text_add(t, " axis %d", n->axis); break;

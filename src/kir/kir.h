@@ -1,4 +1,4 @@
-/* kir: one kernel as loops, values and stores; lowered from a Subgraph (lower.c), scheduled (sched.c), printed by gen.
+/* kir: one kernel as loops, values and stores; lowered from a Subgraph (lower.c, stream.c, bounds.c), scheduled (sched.c), printed by gen.
  *
  * A kernel is a tree of blocks. Each value stands in the outermost block where it can be computed, so what does not change in a loop is computed
  * before it. Loop variables are index variables of the graph's Dims; addresses are Dims over them.
@@ -11,7 +11,7 @@
 #include "base/base.h"
 #include "ir/ir.h"
 
-enum { LOOP_VAR = 3000, MERGED_VAR = 4000, START_VAR = 4900, VALUE_VAR = 5000 };  /* variables: loops of contractions; merged axes; first element of the block of vec_var; VALUE_VAR + id: the number in an i64 value */
+enum { LOOP_VAR = 3000, MERGED_VAR = 4000, BASE_VAR = 4800, START_VAR = 4900, VALUE_VAR = 5000 };  /* variables: loops of contractions; merged axes; first element of this vector step; first element of the block of vec_var; VALUE_VAR + id: the number in an i64 value */
 enum { VARY_lane = 1, VARY_row = 2 };                           /* how a value differs inside a tile */
 
 typedef enum KKind { KV_const, KV_index, KV_load, KV_ew, KV_cast, KV_bitcast, KV_random, KV_valid, KV_check, KV_fold } KKind;
@@ -52,6 +52,9 @@ struct KLoop {
     int nv;
     int team;                           /* > 1: its iterations are dealt out to so many threads */
     int64_t chunk;                      /* > 0: float sums are taken over so many iterations at a time and these sums added up (see fold_in_loop) */
+    Dim *from, *times;                  /* first iteration (NULL: 0); how many there are, roughly, where from or extent are no sizes (NULL: extent) */
+    int64_t step;                       /* > 1: advances by step */
+    int tile;                           /* > 1: so many iterations at once, as rows of a register tile */
     KBlock *body;
 };
 typedef enum KSKind { KS_val, KS_store, KS_loop, KS_fold, KS_update } KSKind;     /* fold: declaration; update: in the innermost body */
@@ -86,6 +89,49 @@ typedef struct LoopKernel {
     Dim *total, *work;                  /* parallel index range; scalar operations in all */
     VEC(Dim *) limit;                   /* axes that are indexed by values and may be empty: then no index is right, and none is safe */
 } LoopKernel;
+
+typedef struct Guarding { struct Guarding *up; Pred p; int id; } Guarding;
+typedef struct MemoEntry { const Node *node; const Guarding *guard; KVal *val; Dim **idx; struct MemoEntry *next; } MemoEntry;
+typedef struct StoredRow { const KVal *val; int buf; Dim *off; } StoredRow;  /* a value of a closed row loop that lies in memory */
+typedef struct Lowering {
+    Ctx *cx; Arena *arena; Graph *g; const Subgraph *sub; LoopKernel *k;
+    KBlock *cur, *point;                /* where demands happen; the block of a point of the unreduced space */
+    Guarding *guard; int nguard;
+    MemoEntry *memo[1024];
+    VEC(StoredRow) rows;
+    uint8_t *done, *lent;               /* stores already emitted; those whose memory holds something else till then */
+    MapStr *above;                      /* nodes above a contraction of the kernel, by id */
+    VEC(KVal *) vals;                   /* by id */
+    int nloop;
+    KLoop *row_loop;                    /* innermost open loop over the rows, or NULL */
+    bool vec_k;                         /* contractions run their innermost own loop in lanes */
+    bool rows_vec;                      /* row folds run the last row axis in lanes */
+    const struct Streaming *streaming;  /* stream.c */
+    int nv;                             /* vectors a step of rows that are streamed */
+} Lowering;
+
+/* ---- lower.c, for stream.c: demands and what they make ---------------------------------------------------------------------------------------- */
+KVal *demand(Lowering *l, const Node *n, Dim *const *idx);             /* the value of a node at an index, in the outermost block that knows it */
+void memo_put(Lowering *l, const Node *n, Dim *const *idx, KVal *v);   /* from now on this is it */
+void memo_clear(Lowering *l);
+void block_add(Lowering *l, KBlock *b, KStmt s);
+KVal *val_new(Lowering *l, const KVal *proto);           /* proto->block: not further out than this */
+KVal *val_const(Lowering *l, DType dt, Scalar s);
+int cost_again(const KVal *v);                           /* operations in v's own block that it takes to compute v */
+KVal *val_ew(Lowering *l, Op op, DType dt, int n, KVal *const *in);
+KLoop *loop_new(Lowering *l, Dim *var, bool vector);     /* opens it */
+void loop_close(Lowering *l, KLoop *o);
+KFold *fold_new(Lowering *l, const Node *f);
+void fold_update(Lowering *l, KFold *a, KVal *v, Dim *const *in);
+KVal *fold_result(Lowering *l, KFold *a);
+void store_add(Lowering *l, const SubStore *s, KVal *v, Combine how);
+/* ---- stream.c --------------------------------------------------------------------------------------------------------------------------------- */
+void lower_stream(Lowering *l);
+/* bounds.c: the part [lo, hi) of axis j outside of which no fold of the stream changes, for rows first to last of the variable `row`. lo NULL: 0. */
+void stream_bounds(Lowering *l, Dim *j, Dim *row, Dim *first, Dim *last, Dim **lo, Dim **hi);
+bool stream_keeps(const Lowering *l, const KVal *v);                   /* Is v of an earlier loop over the block not to be computed again? */
+KVal *stream_again(Lowering *l, const Node *n, KVal *v);               /* v of an earlier loop over the block, kept */
+KVal *stream_packed(Lowering *l, const KVal *load);                    /* NULL: it is read where it lies */
 
 /* Lowers and schedules a subgraph for vectors of `lanes` floats. Raises UNSUPPORTED when a dtype has no spelling in kernels; the caller then runs
  * the subgraph by the interpreter. */

@@ -11,26 +11,6 @@
 
 #include <stdio.h>
 
-typedef struct Guarding { struct Guarding *up; Pred p; int id; } Guarding;
-typedef struct MemoEntry { const Node *node; const Guarding *guard; KVal *val; Dim **idx; struct MemoEntry *next; } MemoEntry;
-typedef struct StoredRow { const KVal *val; int buf; Dim *off; } StoredRow;  /* a value of a closed row loop that lies in memory */
-typedef struct Lowering {
-    Ctx *cx; Arena *arena; Graph *g; const Subgraph *sub; LoopKernel *k;
-    KBlock *cur, *point;                /* where demands happen; the block of a point of the unreduced space */
-    Guarding *guard; int nguard;
-    MemoEntry *memo[1024];
-    VEC(StoredRow) rows;
-    uint8_t *done, *lent;               /* stores already emitted; those whose memory holds something else till then */
-    MapStr *above;                      /* nodes above a contraction of the kernel, by id */
-    VEC(KVal *) vals;                   /* by id */
-    int nloop;
-    KLoop *row_loop;                    /* innermost open loop over the rows, or NULL */
-    bool vec_k;                         /* contractions run their innermost own loop in lanes */
-    bool rows_vec;                      /* row folds run the last row axis in lanes */
-} Lowering;
-
-static KVal *demand(Lowering *l, const Node *n, Dim *const *idx);
-
 /* ---- blocks and values --------------------------------------------------------------------------------------------------------- */
 static KBlock *block_new(Lowering *l, KBlock *up, KLoop *loop)
 {
@@ -40,7 +20,7 @@ static KBlock *block_new(Lowering *l, KBlock *up, KLoop *loop)
     return b;
 }
 
-static void block_add(Lowering *l, KBlock *b, KStmt s) { vec_push(l->arena, &b->stmt, s); }
+void block_add(Lowering *l, KBlock *b, KStmt s) { vec_push(l->arena, &b->stmt, s); }
 
 static bool block_knows(const Lowering *l, const KBlock *b, const Dim *d)
 {
@@ -102,12 +82,12 @@ static KBlock *block_for_addr(const Lowering *l, KBlock *b, const KAddr *a, int 
     return b;
 }
 
-static KVal *val_new(Lowering *l, const KVal *proto)
+KVal *val_new(Lowering *l, const KVal *proto)
 {
     KVal *v = arena_copy(l->arena, proto, sizeof *proto);
     values_in(l, v->dim, &v->opnd, &v->nopnd);
     values_in_addr(l, &v->at, &v->opnd, &v->nopnd);
-    KBlock *b = l->k->top;
+    KBlock *b = v->block ? v->block : l->k->top;
     for (int i = 0; i < v->nin; i++) if (v->in[i]->block->depth > b->depth) b = v->in[i]->block;
     b = block_for(l, b, v->dim);
     b = block_for_addr(l, b, &v->at, v->nopnd, v->opnd);
@@ -118,7 +98,7 @@ static KVal *val_new(Lowering *l, const KVal *proto)
     return v;
 }
 
-static KVal *val_const(Lowering *l, DType dt, Scalar s) { return val_new(l, &(KVal){ .kind = KV_const, .dt = dt, .imm = s }); }
+KVal *val_const(Lowering *l, DType dt, Scalar s) { return val_new(l, &(KVal){ .kind = KV_const, .dt = dt, .imm = s }); }
 
 static KVal *val_index(Lowering *l, Dim *d)
 {
@@ -126,7 +106,7 @@ static KVal *val_index(Lowering *l, Dim *d)
     return val_new(l, &(KVal){ .kind = KV_index, .dt = DT_i64, .dim = d });
 }
 
-static KVal *val_ew(Lowering *l, Op op, DType dt, int n, KVal *const *in)
+KVal *val_ew(Lowering *l, Op op, DType dt, int n, KVal *const *in)
 {
     KVal p = { .kind = KV_ew, .op = op, .dt = dt, .nin = n };
     for (int i = 0; i < n; i++) p.in[i] = in[i];
@@ -141,7 +121,7 @@ static void check_dtype(Lowering *l, DType t)
 }
 
 /* What it costs to compute v again in a later loop over the same row; operands from outside the loop are there already. */
-static int cost_again(const KVal *v)
+int cost_again(const KVal *v)
 {
     int c = 0;
     switch (v->kind) {
@@ -232,7 +212,8 @@ static KVal *val_load(Lowering *l, const Node *n, Dim *const *idx, int npred, co
     if (packed) { dims[n->rank - 1] = n->dims[packed - 1]; at[n->rank - 1] = idx[packed - 1]; }
     KVal p = { .kind = KV_load, .dt = n->dt, .buf = buf_of(l, n, false, packed), .imm = fill, .node = n };
     p.at = guarded(l, linear(l->g, n->rank, dims, at), npred, pred);
-    return val_new(l, &p);
+    KVal *own = l->streaming ? stream_packed(l, &p) : NULL;
+    return own ? own : val_new(l, &p);
 }
 
 /* Is a constant written into the text? Plain numbers only: kernels that differ in a scale are then one kernel that reads it. */
@@ -251,7 +232,7 @@ static bool in_memory(const Lowering *l, const Node *n)
 }
 
 /* ---- loops ------------------------------------------------------------------------------------------------------------------------- */
-static KLoop *loop_new(Lowering *l, Dim *var, bool vector)
+KLoop *loop_new(Lowering *l, Dim *var, bool vector)
 {
     KLoop *o = NEW(l->arena, KLoop);
     o->var = var; o->extent = var->a; o->vector = vector; o->nv = 1;
@@ -260,7 +241,7 @@ static KLoop *loop_new(Lowering *l, Dim *var, bool vector)
     return o;
 }
 
-static void loop_close(Lowering *l, KLoop *o)
+void loop_close(Lowering *l, KLoop *o)
 {
     l->cur = o->body->up;
     block_add(l, l->cur, (KStmt){ .kind = KS_loop, .loop = o });
@@ -283,7 +264,7 @@ static void loops_close(Lowering *l, KLoop **o, int n)
     while (n--) loop_close(l, o[n]);
 }
 
-static KFold *fold_new(Lowering *l, const Node *f)
+KFold *fold_new(Lowering *l, const Node *f)
 {
     check_dtype(l, f->in[0]->dt);
     KFold *a = NEW(l->arena, KFold);
@@ -292,7 +273,7 @@ static KFold *fold_new(Lowering *l, const Node *f)
     return a;
 }
 
-static void fold_update(Lowering *l, KFold *a, KVal *v, Dim *const *in)
+void fold_update(Lowering *l, KFold *a, KVal *v, Dim *const *in)
 {
     a->value = v;
     if (a->kind == FOLD_sum && (a->dt == DT_f32 || a->dt == DT_f64) && v->kind == KV_ew && v->op == OP_mul && v->block == l->cur && v->in[0]->dt == a->dt) {
@@ -307,7 +288,7 @@ static void fold_update(Lowering *l, KFold *a, KVal *v, Dim *const *in)
     block_add(l, l->cur, (KStmt){ .kind = KS_update, .fold = a });
 }
 
-static KVal *fold_result(Lowering *l, KFold *a)
+KVal *fold_result(Lowering *l, KFold *a)
 {
     KVal p = { .kind = KV_fold, .dt = a->node->dt, .fold = a, .node = a->node };
     KVal *v = arena_copy(l->arena, &p, sizeof p);
@@ -337,7 +318,7 @@ static MemoEntry *memo_find(Lowering *l, const Node *n, Dim *const *idx)
     return NULL;
 }
 
-static void memo_put(Lowering *l, const Node *n, Dim *const *idx, KVal *v)
+void memo_put(Lowering *l, const Node *n, Dim *const *idx, KVal *v)
 {
     MemoEntry *e = memo_find(l, n, idx);
     if (e) { e->val = v; return; }
@@ -349,8 +330,13 @@ static void memo_put(Lowering *l, const Node *n, Dim *const *idx, KVal *v)
     l->memo[h] = e;
 }
 
+void memo_clear(Lowering *l)
+{
+    for (size_t i = 0; i < COUNT_OF(l->memo); i++) l->memo[i] = NULL;
+}
+
 /* ---- stores ------------------------------------------------------------------------------------------------------------------------ */
-static void store_add(Lowering *l, const SubStore *s, KVal *v, Combine how)
+void store_add(Lowering *l, const SubStore *s, KVal *v, Combine how)
 {
     KStmt st = { .kind = KS_store, .val = v, .buf = buf_of(l, s->into, true, 0), .how = how };
     st.at.off = linear(l->g, s->into->rank, s->into->dims, s->coord);
@@ -387,11 +373,12 @@ static void stores_for(Lowering *l, const Node *n, Dim *const *idx, KVal *v)
 static KVal *row_again(Lowering *l, const Node *n, KVal *v)
 {
     for (int i = 0; i < l->rows.n; i++)
-        if (l->rows.at[i].val == v) {
+        if (l->rows.at[i].val == v || (l->streaming && v->kind == KV_load && l->rows.at[i].buf == v->buf)) {
             l->k->buf.at[l->rows.at[i].buf].read = true;
-            KVal p = { .kind = KV_load, .dt = v->dt, .buf = l->rows.at[i].buf, .at.off = l->rows.at[i].off, .node = n };
+            KVal p = { .kind = KV_load, .dt = v->dt, .buf = l->rows.at[i].buf, .at.off = l->rows.at[i].off, .node = n, .block = l->streaming ? l->cur : NULL };
             return val_new(l, &p);
         }
+    if (l->streaming) return stream_again(l, n, v);
     if (l->k->vec_var) return NULL;     /* a private row holds one value for each point of the row */
     for (int i = 0; i < l->sub->nstore; i++) {       /* a result that is written later anyway lends its memory: its lines are fetched while there is work to do */
         const SubStore *o = &l->sub->store[i];
@@ -622,7 +609,7 @@ static KVal *demand_new(Lowering *l, const Node *n, Dim *const *idx)
     return val_ew(l, n->op, n->dt, n->nin, in);
 }
 
-static KVal *demand(Lowering *l, const Node *n, Dim *const *idx)
+KVal *demand(Lowering *l, const Node *n, Dim *const *idx)
 {
     if (in_memory(l, n) && !(n->rank == 0 && (n->op == OP_const || n->op == OP_dims))) {
         MemoEntry *m = memo_find(l, n, idx);
@@ -634,7 +621,7 @@ static KVal *demand(Lowering *l, const Node *n, Dim *const *idx)
     MemoEntry *e = memo_find(l, n, idx);
     if (e && block_open(l, e->val->block)) return e->val;
     KVal *v = NULL;
-    if (e && n->op != OP_view && n->op != OP_gather && e->val->block->loop && l->row_loop && e->val->block->loop->var == l->row_loop->var && !l->guard && cost_again(e->val) > 4)
+    if (e && n->op != OP_view && n->op != OP_gather && e->val->block->loop && l->row_loop && e->val->block->loop->var == l->row_loop->var && !l->guard && (l->streaming ? stream_keeps(l, e->val) : cost_again(e->val) > 4))
         v = row_again(l, n, e->val);
     if (!v) v = demand_new(l, n, idx);
     if (!v->node) v->node = n;
@@ -754,7 +741,7 @@ static LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, 
     l->lent = NEWS(a, uint8_t, sub->nstore + 1);
     l->above = mapstr_new(a);
     bool serial = sub->kind == SUB_scatter;
-    uint32_t apart = serial && lanes == LANES_simt ? scatter_apart(sub) : ~sub->rows;
+    uint32_t apart = serial && lanes == LANES_simt ? scatter_apart(sub) : ~(sub->rows | (sub->stream ? sub->stream->out : 0));
     if (lanes > 1 && lane < 0) { l->rows_vec = sub->kind == SUB_rows; l->vec_k = sub->kind == SUB_dot; }
     bool point_vec = lanes > 1 && lane >= 0 && !serial;
     if (!point_vec && !l->rows_vec && !l->vec_k) k->lanes = 1;
@@ -772,12 +759,19 @@ static LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, 
     if (k->vec_var) {
         vec = loop_new(l, k->vec_var, true);
         vec->blocked = true;
+        if (sub->stream) {               /* as many vectors as accumulators leave registers for, and rows there are */
+            int64_t vecs = (dim_hint(g, vec->extent) + lanes - 1) / lanes;
+            l->nv = lanes >= 16 ? 4 : 2;
+            while (l->nv > 1 && vecs < l->nv) l->nv /= 2;
+            vec->nv = l->nv;
+        }
         l->point = l->cur;
     }
     switch (sub->kind) {
     case SUB_scan: lower_scan(l); break;
     case SUB_scatter: lower_scatter(l); break;
     case SUB_map: case SUB_rows: case SUB_dot: lower_points(l); break;
+    case SUB_stream: lower_stream(l); break;
     case SUB_call: case SUB_COUNT: ASSERT(!"a call is no kernel");
     }
     if (vec) { l->cur = l->point; loop_close(l, vec); }
@@ -853,7 +847,8 @@ LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int l
     }
     for (int i = 0; i < sub->rank; i++) if (!dim_is(sub->space[i], 1)) last = i;
     bool rows_last = last >= 0 && (sub->rows >> last & 1);
-    if (lanes == 1 || (sub->kind != SUB_dot && sub->kind != SUB_rows)) best = lower_once(cx, a, g, sub, lanes, rows_last ? -1 : last);
+    if (sub->kind == SUB_stream) best = lower_once(cx, a, g, sub, lanes, sub->stream->lane);
+    else if (lanes == 1 || (sub->kind != SUB_dot && sub->kind != SUB_rows)) best = lower_once(cx, a, g, sub, lanes, rows_last ? -1 : last);
     else {
         int64_t own = sub->kind == SUB_dot ? own_length(g, sub) : rows_last ? dim_hint(g, sub->space[last]) : 0, reduced = 1;
         for (int i = 0; i < sub->rank; i++) if (sub->rows >> i & 1) reduced *= dim_hint(g, sub->space[i]);

@@ -147,11 +147,11 @@ static void vary_dim(void *arg, Dim **d, bool pred)
     if (y->row && dim_uses(*d, y->row->var)) y->v |= VARY_row;
 }
 
-static void vary_block(LoopKernel *k, KBlock *b, const Dim *lane)
+static void vary_block(LoopKernel *k, KBlock *b, const Dim *lane, const Dim *row)
 {
     for (int i = 0; i < b->stmt.n; i++) {
         KStmt *s = &b->stmt.at[i];
-        Varying y = { lane, k->row_var, 0 };
+        Varying y = { lane, row, 0 };
         switch (s->kind) {
         case KS_val:
             if (s->val->dim) vary_dim(&y, &s->val->dim, false);
@@ -166,7 +166,7 @@ static void vary_block(LoopKernel *k, KBlock *b, const Dim *lane)
             for (int j = 0; j < s->nopnd; j++) y.v |= s->opnd[j]->vary;
             s->vary = y.v | s->val->vary;
             break;
-        case KS_loop: vary_block(k, s->loop->body, s->loop->vector ? s->loop->var : lane); break;
+        case KS_loop: vary_block(k, s->loop->body, s->loop->vector ? s->loop->var : lane, s->loop->tile > 1 ? s->loop->var : row); break;
         case KS_fold: s->fold->vary = 0; break;
         case KS_update: {
             KFold *f = s->fold;
@@ -177,6 +177,10 @@ static void vary_block(LoopKernel *k, KBlock *b, const Dim *lane)
                 if (c->loop == f->loop) break;
             }
             f->vary = f->own ? f->value->vary & VARY_row : f->value->vary;
+            for (const KBlock *c = f->loop ? b : NULL; c && c->loop; c = c->up) {    /* a loop of its own in tiles of rows: one result for them */
+                if (c->loop->tile > 1) f->vary &= (uint8_t)~VARY_row;
+                if (c->loop == f->loop) break;
+            }
             if (f->own) s->vary |= VARY_lane;
             break;
         }
@@ -273,7 +277,7 @@ static Dim *loops_work(const LoopKernel *k, const KBlock *b)
         const KStmt *s = &b->stmt.at[i];
         if (s->kind != KS_loop) { n += s->kind == KS_val && s->val->kind == KV_ew ? 1 : 0; continue; }
         Dim *x = loops_work(k, s->loop->body);
-        if (!s->loop->blocked) x = dim_mul(k->g, x, s->loop->extent);
+        if (!s->loop->blocked) x = dim_mul(k->g, x, s->loop->times ? s->loop->times : s->loop->extent);
         w = w ? dim_add(k->g, w, x) : x;
     }
     Dim *own = dim_const(k->g, n);
@@ -302,9 +306,11 @@ void kernel_measure(LoopKernel *k)
 void kernel_schedule(LoopKernel *k)
 {
     Graph *g = k->g;
-    kernel_merge(k);
+    if (k->sub->kind != SUB_stream) kernel_merge(k);
     KLoop *vec = k->vec_var ? loop_inside(k->body, k->vec_var) : NULL;
-    if (k->sub->kind == SUB_dot && k->lanes > 1) { tile_choose(k, vec); panel_choose(k, vec); }
+    if (k->sub->kind == SUB_stream) {
+        for (int i = 0; vec && i < k->npar; i++) if (k->par[i].var == k->vec_var) k->par[i].step = (int64_t)vec->nv * k->lanes;
+    } else if (k->sub->kind == SUB_dot && k->lanes > 1) { tile_choose(k, vec); panel_choose(k, vec); }
     else if (vec) {
         int64_t step = 8192;
         if (has_update(vec->body)) {
@@ -316,10 +322,9 @@ void kernel_schedule(LoopKernel *k)
         for (int i = 0; i < k->npar; i++) if (k->par[i].var == k->vec_var) k->par[i].step = step;
     }
     choose_steps(k, k->body);
-    kernel_chunks(k);
-    tile_loops(k);
-    vary_block(k, k->top, NULL);
-    vary_block(k, k->body, NULL);
+    if (k->sub->kind != SUB_stream) { kernel_chunks(k); tile_loops(k); }
+    vary_block(k, k->top, NULL, k->row_var);
+    vary_block(k, k->body, NULL, k->row_var);
     kernel_measure(k);
     Dim *points = kernel_points(k);
     if (k->sub->kind == SUB_map && vec && dim_hint(g, points) * 4 >= (int64_t)32 << 20) k->stream = true;

@@ -1,0 +1,674 @@
+/* Cascaded reductions: folds along one axis, each of which may need those before it, as one kernel that passes over the axis once.
+ *
+ * From a fold back to what it reads (its cone), every node gets its index at a point of the fold's space. Nodes that vary along the axis and along a row axis,
+ * and what is computed from them, are inside; everything else is read from memory. So the matrix of scores between two contractions is never written.
+ *
+ * A sum over j of F(x_j; d), where d are folds that are complete only after the last j, can be streamed when F is a product g(x) h(d): the partial sum for one
+ * d becomes that for another by the factor h(d') / h(d). A table over the graph's primitives finds that factor (ratio, diff) and writes it as nodes over stand-ins for the
+ * folds; a rank probe in double, which shares nothing with the table, must agree. d comes in two kinds: a pivot (the maximum so far, which
+ * bounds every exponent by 0) moves while the axis is passed over; a sum counts as 1 till the end. What a factor does not cover is refused. */
+#include "fuse/fuse.h"
+
+#include <math.h>
+
+enum { MAX_INSIDE = 100, MAX_CONE = 400, LEAST_ROWS = 16, LEAST_STEPS = 32, PROBES = 8, MAX_OUT = 8, LEAST_KEPT = 1 << 20 };
+enum { DEP_d = 1, DEP_x = 2, DEP_inner = 4 };       /* needs folds along the axis; differs along the axis; a fold that stands at every j */
+typedef enum Place { PLACE_out, PLACE_leaf, PLACE_in } Place;    /* read from memory; inside if nobody else reads it; inside */
+typedef struct Visit { Node *n; Dim **idx; uint8_t dep; Place place; bool fold, inner; Dim **in; } Visit;
+
+typedef struct Finder {
+    Ctx *cx; Arena *arena; Graph *g; Cascades *all;
+    int nodes;                          /* of the graph, without what the pass adds */
+    uint8_t *live;
+    int *reader, *first;                /* readers of node k: reader[first[k] .. first[k + 1]) */
+    Visit **at; int *stamp, now;
+} Finder;
+typedef struct Cone {
+    Finder *f; Node *out;
+    int axis, lane;
+    Dim *j, *i;                         /* the variables of these axes */
+    VEC(Visit *) visit;
+    const Node *from, *to; const char *why;      /* why not */
+} Cone;
+
+static void refuse_cone(Cone *c, const Node *from, const Node *to, const char *why)
+{
+    if (!c->why) { c->from = from; c->to = to; c->why = why; }
+}
+
+/* ---- the cone ---------------------------------------------------------------------------------------------------------------------------- */
+static bool index_uses(int rank, Dim *const *idx, const Dim *var)
+{
+    for (int k = 0; k < rank; k++) if (dim_uses(idx[k], var->var)) return true;
+    return false;
+}
+
+static bool is_map(const Node *n)
+{
+    return prim_info[n->op].elementwise || n->op == OP_where || n->op == OP_cast || n->op == OP_bitcast;
+}
+
+static Visit *visit_get(Finder *f, const Node *n) { return f->stamp[n->id] == f->now ? f->at[n->id] : NULL; }
+
+static Visit *visit_new(Cone *c, Node *n, Dim *const *idx)
+{
+    Finder *f = c->f;
+    Visit *v = NEW(f->arena, Visit);
+    v->n = n;
+    v->idx = NEWS(f->arena, Dim *, n->rank + 1);
+    for (int k = 0; k < n->rank; k++) v->idx[k] = idx[k];
+    f->at[n->id] = v;
+    f->stamp[n->id] = f->now;
+    vec_push(f->arena, &c->visit, v);
+    return v;
+}
+
+static Visit *cone_walk(Cone *c, Node *n, Dim *const *idx);
+
+/* The body of a fold that stands at every point: what exists only there (it uses the fold's own axes besides) is inside, the rest is read. */
+static void body_walk(Cone *c, Node *n, Dim *const *idx, int own)
+{
+    Finder *f = c->f;
+    Dim *to[MAX_RANK];
+    while (n->op == OP_view && !n->view.npred) {
+        for (int k = 0; k < n->view.nidx; k++) to[k] = dim_subst(f->g, n->view.idx[k], n->rank, idx);
+        n = n->in[0];
+        idx = to;
+        Dim **copy = NEWS(f->arena, Dim *, n->rank + 1);
+        for (int k = 0; k < n->rank; k++) copy[k] = idx[k];
+        idx = copy;
+    }
+    Visit *v = visit_get(f, n);
+    if (v) {
+        for (int k = 0; k < n->rank && v->place == PLACE_in; k++) if (v->idx[k] != idx[k]) refuse_cone(c, n, c->out, "it is needed at two indices");
+        return;
+    }
+    v = visit_new(c, n, idx);
+    bool mine = false;
+    for (int k = 0; k < n->rank; k++)
+        for (int a = own; a < own + MAX_RANK; a++) mine |= dim_uses(idx[k], a);
+    if (!is_map(n) || !mine || !index_uses(n->rank, idx, c->i) || !index_uses(n->rank, idx, c->j)) return;
+    v->place = PLACE_in;
+    v->dep = DEP_x | DEP_inner;
+    for (int k = 0; k < n->nin; k++) body_walk(c, n->in[k], idx, own);
+}
+
+static Visit *walk_fold(Cone *c, Node *n, Dim *const *idx)
+{
+    Finder *f = c->f;
+    const Node *x = n->in[0];
+    bool at_j = index_uses(n->rank, idx, c->j), at_i = index_uses(n->rank, idx, c->i);
+    Visit *v = visit_new(c, n, idx);
+    Dim **in = NEWS(f->arena, Dim *, x->rank + 1);
+    int wide = 0, last = -1;
+    for (int k = 0, r = 0; k < x->rank; k++) {
+        if (!(n->axes >> k & 1)) { in[k] = idx[r++]; continue; }
+        in[k] = dim_const(f->g, 0);
+        if (dim_is(x->dims[k], 1)) continue;
+        wide++;
+        last = k;
+    }
+    if (at_j && at_i) {
+        for (int k = 0; k < x->rank; k++) if ((n->axes >> k & 1) && !dim_is(x->dims[k], 1)) in[k] = dim_idx(f->g, CONE_VAR + k, x->dims[k]);
+        v->inner = true;
+        v->place = PLACE_in;
+        v->dep = DEP_x | DEP_inner;
+        body_walk(c, n->in[0], in, CONE_VAR);
+    } else if (!at_j && wide == 1 && x->dims[last] == c->j->a) {
+        in[last] = c->j;
+        Visit *b = cone_walk(c, n->in[0], in);
+        if (b->place == PLACE_in && (b->dep & (DEP_d | DEP_inner))) {
+            v->fold = true;
+            v->place = PLACE_in;
+            v->dep = DEP_d;
+            v->in = in;
+        }
+    }
+    return v;
+}
+
+static Visit *cone_walk(Cone *c, Node *n, Dim *const *idx)
+{
+    Finder *f = c->f;
+    Dim *at[MAX_RANK];
+    for (int k = 0; k < n->rank; k++) at[k] = idx[k];
+    while (n->op == OP_view && !n->view.npred) {
+        Dim *to[MAX_RANK];
+        for (int k = 0; k < n->view.nidx; k++) to[k] = dim_subst(f->g, n->view.idx[k], n->rank, at);
+        n = n->in[0];
+        for (int k = 0; k < n->rank; k++) at[k] = to[k];
+    }
+    Visit *v = visit_get(f, n);
+    if (v) {
+        bool same = true;
+        for (int k = 0; k < n->rank; k++) same &= v->idx[k] == at[k];
+        if (!same && v->place != PLACE_out) refuse_cone(c, n, c->out, "it is needed at two indices");
+        return v;
+    }
+    if (n->op == OP_fold && c->visit.n < MAX_CONE) return walk_fold(c, n, at);
+    v = visit_new(c, n, at);
+    bool at_j = index_uses(n->rank, at, c->j), at_i = index_uses(n->rank, at, c->i);
+    v->dep = at_j ? DEP_x : 0;
+    if (!is_map(n) || c->visit.n >= MAX_CONE) return v;
+    bool inside = false;
+    for (int k = 0; k < n->nin; k++) {
+        Visit *o = cone_walk(c, n->in[k], at);
+        inside |= o->place == PLACE_in;
+        v->dep |= o->place == PLACE_in ? o->dep : o->dep & DEP_x;
+    }
+    v->place = inside ? PLACE_in : at_j && at_i ? PLACE_leaf : PLACE_out;
+    return v;
+}
+
+/* Are all who read n, through views, inside? */
+static bool read_inside(Cone *c, const Node *n)
+{
+    Finder *f = c->f;
+    for (int i = f->first[n->id]; i < f->first[n->id + 1]; i++) {
+        const Node *r = f->g->node.at[f->reader[i]];
+        if (r == c->out) continue;
+        Visit *v = visit_get(f, r);
+        if (v && v->place == PLACE_in) continue;
+        if (r->op != OP_view || !read_inside(c, r)) return false;
+    }
+    for (int i = 0; i < f->g->output.n; i++) if (f->g->output.at[i].node == n) return false;
+    return true;
+}
+
+/* ---- the factor ---------------------------------------------------------------------------------------------------------------------------- */
+/* A substitution of folds by other nodes of their shape; what does not depend on them stays the same node. */
+typedef struct Subst { Cone *c; int n; Node *from[8], *to[8]; } Subst;
+
+static uint8_t dep_of(Cone *c, const Node *n)
+{
+    while (n->op == OP_view && !visit_get(c->f, n)) n = n->in[0];
+    Visit *v = visit_get(c->f, n);
+    return v ? v->dep : 0;
+}
+
+static Node *subst_node(const Subst *s, Node *n)
+{
+    for (int i = 0; i < s->n; i++) if (s->from[i] == n) return s->to[i];
+    if (!(dep_of(s->c, n) & DEP_d)) return n;
+    Node proto = *n, *in[4];
+    ASSERT(n->nin <= 4);
+    for (int i = 0; i < n->nin; i++) in[i] = subst_node(s, n->in[i]);
+    if (n->op == OP_view) return g_view(s->c->f->g, in[0], n->rank, n->dims, &n->view);
+    proto.in = in;
+    return graph_add(s->c->f->g, &proto);
+}
+
+static Node none_node;                  /* a factor that does not exist */
+#define NONE (&none_node)
+
+static bool is_zero(const Node *n)
+{
+    while (n->op == OP_view && !n->view.npred) n = n->in[0];
+    return n->op == OP_const && n->rank == 0 && dtype_is_float(n->dt) && scalar_load(n->dt, n->tensor->data).f == 0;
+}
+
+static Node *combine(Graph *g, Op op, Node *a, Node *b, double none)
+{
+    if (a == NONE || b == NONE) return NONE;
+    if (!b) return a;
+    if (!a) {
+        if (op == OP_add || op == OP_mul) return b;
+        if (op == OP_sub) return g1(g, OP_neg, b);
+        a = g_scalar(g, b->dt, none);
+    }
+    return g2(g, op, a, b);
+}
+
+static Node *view_of(Graph *g, const Node *v, Node *x)
+{
+    return !x || x == NONE ? x : g_view(g, x, v->rank, v->dims, &v->view);
+}
+
+/* n(to) - n(from), which must be the same for all x. NULL: 0. */
+static Node *diff(Cone *c, Node *n, const Subst *from, const Subst *to)
+{
+    Graph *g = c->f->g;
+    uint8_t dep = dep_of(c, n);
+    if (!(dep & DEP_d)) return NULL;
+    if (!(dep & DEP_x)) {
+        Node *a = subst_node(to, n), *b = subst_node(from, n);
+        return a == b ? NULL : g2(g, OP_sub, a, b);
+    }
+    switch (n->op) {
+    case OP_view: return view_of(g, n, diff(c, n->in[0], from, to));
+    case OP_add: return combine(g, OP_add, diff(c, n->in[0], from, to), diff(c, n->in[1], from, to), 0);
+    case OP_sub: return combine(g, OP_sub, diff(c, n->in[0], from, to), diff(c, n->in[1], from, to), 0);
+    case OP_neg: return combine(g, OP_sub, NULL, diff(c, n->in[0], from, to), 0);
+    case OP_mul: case OP_div:
+        for (int k = 0; k < (n->op == OP_mul ? 2 : 1); k++) {
+            Node *with = n->in[1 - k], *d;
+            if (dep_of(c, with) & (DEP_d | DEP_x)) continue;
+            d = diff(c, n->in[k], from, to);
+            return d == NONE || !d ? d : g2(g, n->op, d, with);
+        }
+        return NONE;
+    default: return NONE;
+    }
+}
+
+/* n(to) / n(from), which must be the same for all x. NULL: 1. */
+static Node *ratio(Cone *c, Node *n, const Subst *from, const Subst *to)
+{
+    Graph *g = c->f->g;
+    uint8_t dep = dep_of(c, n);
+    if (!(dep & DEP_d)) return NULL;
+    if (!(dep & DEP_x)) {
+        Node *a = subst_node(to, n), *b = subst_node(from, n);
+        return a == b ? NULL : g2(g, OP_div, a, b);
+    }
+    switch (n->op) {
+    case OP_view: return view_of(g, n, ratio(c, n->in[0], from, to));
+    case OP_mul: return combine(g, OP_mul, ratio(c, n->in[0], from, to), ratio(c, n->in[1], from, to), 1);
+    case OP_div: return combine(g, OP_div, ratio(c, n->in[0], from, to), ratio(c, n->in[1], from, to), 1);
+    case OP_neg: return ratio(c, n->in[0], from, to);
+    case OP_exp: {
+        Node *d = diff(c, n->in[0], from, to);
+        return d == NONE || !d ? d : g1(g, OP_exp, d);
+    }
+    case OP_where: {
+        if (dep_of(c, n->in[0]) & DEP_d) return NONE;
+        Node *a = ratio(c, n->in[1], from, to), *b = ratio(c, n->in[2], from, to);
+        return is_zero(n->in[1]) ? b : is_zero(n->in[2]) || a == b ? a : NONE;
+    }
+    default: return NONE;
+    }
+}
+
+/* ---- the bound ------------------------------------------------------------------------------------------------------------------------------- */
+static const Node *under_views(const Node *n)
+{
+    while (n->op == OP_view && !n->view.npred) n = n->in[0];
+    return n;
+}
+
+/* Is n <= 0 because it is something minus the maximum of it, scaled by a positive number or shifted by what is no pivot? */
+static bool below_pivot(Cone *c, const Node *n, int depth)
+{
+    const Node *m = n->nin == 2 ? under_views(n->in[1]) : NULL;
+    Visit *v = m ? visit_get(c->f, m) : NULL;
+    if (depth > 8) return false;
+    switch (n->op) {
+    case OP_sub:
+        if (v && v->fold && m->kind == FOLD_max && under_views(m->in[0]) == under_views(n->in[0])) return true;
+        return !(dep_of(c, n->in[1]) & DEP_x) && below_pivot(c, n->in[0], depth + 1);
+    case OP_add:
+        for (int k = 0; k < 2; k++) if (!(dep_of(c, n->in[1 - k]) & DEP_x) && below_pivot(c, n->in[k], depth + 1)) return true;
+        return false;
+    case OP_mul: case OP_div:
+        for (int k = 0; k < (n->op == OP_mul ? 2 : 1); k++) {
+            const Node *s = under_views(n->in[1 - k]);
+            if (s->op == OP_const && s->rank == 0 && scalar_load(s->dt, s->tensor->data).f > 0 && below_pivot(c, n->in[k], depth + 1)) return true;
+        }
+        return false;
+    default: return false;
+    }
+}
+
+/* Is every exponent that depends on a fold bounded by its pivot, and does a pivot stand nowhere else? */
+static bool bounded(Cone *c, const Node *n, int depth)
+{
+    uint8_t dep = dep_of(c, n);
+    if (!(dep & DEP_d)) return true;
+    if (depth > 40) return false;
+    if (n->op == OP_exp && (dep & DEP_x)) return below_pivot(c, n->in[0], 0);
+    Visit *v = visit_get(c->f, n);
+    if (v && v->fold) return n->kind == FOLD_sum;
+    for (int i = 0; i < n->nin; i++) if (!bounded(c, n->in[i], depth + 1)) return false;
+    return true;
+}
+
+static bool rounds_inside(Cone *c, const Node *n, int depth)
+{
+    if (!(dep_of(c, n) & DEP_d)) return false;
+    if (n->dt != DT_f32) return true;
+    Visit *v = visit_get(c->f, n);
+    if (depth > 40 || (v && v->fold)) return false;
+    for (int i = 0; i < n->nin; i++) if (rounds_inside(c, n->in[i], depth + 1)) return true;
+    return false;
+}
+
+/* ---- the rank probe ------------------------------------------------------------------------------------------------------------------------------ */
+/* F at sampled x and d, in double. Leaves get values from a hash of their number and the sample's; sums are positive. */
+typedef struct Probe { Cone *c; uint64_t x, d; bool fails; int steps; } Probe;
+static double probe_leaf(const Node *n, uint64_t sample, double lo, double hi)
+{
+    uint64_t h = random_word(sample * 7919 + 17, (uint64_t)n->id);
+    if (n->dt == DT_bool) return (double)(h >> 63);
+    return lo + (hi - lo) * (double)(h >> 11) * 0x1p-53;
+}
+
+static double probe_value(Probe *p, const Node *n)
+{
+    while (n->op == OP_view && !visit_get(p->c->f, n)) n = n->in[0];
+    Visit *v = visit_get(p->c->f, n);
+    if (n->op == OP_const && n->rank == 0) {
+        Scalar s = scalar_load(n->dt, n->tensor->data);
+        return dtype_is_float(n->dt) ? s.f : (double)s.i;
+    }
+    if (v && v->fold) return n->kind == FOLD_sum ? probe_leaf(n, p->d, 0.5, 4) : probe_leaf(n, p->d, -2, 2);
+    if (!v || !is_map(n) || v->inner || v->place != PLACE_in || !(v->dep & DEP_d)) return probe_leaf(n, v && (v->dep & DEP_x) ? p->x : 3, -2, 2);
+    if (++p->steps > 4000) { p->fails = true; return 0; }
+    Scalar in[3];
+    for (int i = 0; i < n->nin; i++) {
+        double y = probe_value(p, n->in[i]);
+        if (dtype_is_float(n->in[i]->dt)) in[i].f = y;
+        else in[i].i = (int64_t)y;
+    }
+    if (n->op == OP_where) return in[0].i ? in[1].f : in[2].f;
+    if (n->op == OP_cast) return in[0].f;
+    if (n->op == OP_bitcast || !dtype_is_float(n->in[0]->dt)) { p->fails = true; return 0; }
+    Scalar r = eval_ew(n->op, DT_f64, n->nin, in);
+    return prim_info[n->op].compares ? (double)r.i : r.f;
+}
+
+/* Numerical rank of F(x_a, d_b): Gaussian elimination with full pivoting. -1: it could not be sampled. */
+static int probe_rank(Cone *c, const Node *body)
+{
+    int worst = 0;
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        double m[PROBES][PROBES], most = 0;
+        for (int a = 0; a < PROBES; a++)
+            for (int b = 0; b < PROBES; b++) {
+                Probe p = { c, seed * 100 + (uint64_t)a, seed * 1000 + 500 + (uint64_t)b, false, 0 };
+                m[a][b] = probe_value(&p, body);
+                if (p.fails || !isfinite(m[a][b])) return -1;
+                if (fabs(m[a][b]) > most) most = fabs(m[a][b]);
+            }
+        int rank = 0;
+        for (; rank < PROBES; rank++) {
+            int pa = rank, pb = rank;
+            for (int a = rank; a < PROBES; a++) for (int b = rank; b < PROBES; b++) if (fabs(m[a][b]) > fabs(m[pa][pb])) { pa = a; pb = b; }
+            if (fabs(m[pa][pb]) <= 1e-10 * most) break;
+            for (int b = 0; b < PROBES; b++) { double t = m[pa][b]; m[pa][b] = m[rank][b]; m[rank][b] = t; }
+            for (int a = 0; a < PROBES; a++) { double t = m[a][pb]; m[a][pb] = m[a][rank]; m[a][rank] = t; }
+            for (int a = rank + 1; a < PROBES; a++) {
+                double q = m[a][rank] / m[rank][rank];
+                for (int b = rank; b < PROBES; b++) m[a][b] -= q * m[rank][b];
+            }
+        }
+        if (rank > worst) worst = rank;
+    }
+    return worst;
+}
+
+/* ---- the carrier --------------------------------------------------------------------------------------------------------------------------------- */
+static Node *stand_in(Finder *f, const Node *like)
+{
+    Node proto = { .op = OP_input, .dt = like->dt, .rank = like->rank, .dims = like->dims, .index = -1 - f->all->nstand++ };
+    return graph_add(f->g, &proto);
+}
+
+/* The factors of one sum; false with a reason when there are none. */
+static bool carrier_make(Cone *c, Stream *s, StreamFold *f)
+{
+    Finder *w = c->f;
+    Graph *g = w->g;
+    Node *body = f->node->in[0];
+    Subst old = { .c = c }, cur = { .c = c }, end = { .c = c };
+    uint8_t dep = dep_of(c, body);
+    if (f->node->kind == FOLD_max && !(dep & DEP_d)) { f->pivot = true; return true; }
+    if (f->node->kind != FOLD_sum) { refuse_cone(c, body, f->node, "only sums, and maxima of what needs no other fold, are streamed"); return false; }
+    if (!(dep & DEP_d)) return true;
+    if (rounds_inside(c, body, 0)) { refuse_cone(c, body, f->node, "a rounding stands between the folds: no finite rank"); return false; }
+    for (int i = 0; i < s->nfold; i++) {
+        StreamFold *d = &s->fold[i];
+        if (d == f) break;
+        Node *one = d->pivot ? NULL : g_expand(g, g_scalar(g, d->node->dt, 1), d->node->rank, d->node->dims);
+        old.from[old.n] = cur.from[old.n] = end.from[old.n] = d->node;
+        old.to[old.n] = d->pivot ? d->old : one;
+        cur.to[old.n] = d->pivot ? d->cur : one;
+        end.to[old.n] = d->node;
+        old.n = cur.n = end.n = old.n + 1;
+    }
+    Node *advance = ratio(c, body, &old, &cur), *finish = ratio(c, body, &cur, &end);
+    f->rank = probe_rank(c, body);
+    if (advance == NONE || finish == NONE || f->rank != 1) {
+        refuse_cone(c, body, f->node, f->rank < 0 ? "its dependence on the folds before it could not be sampled"
+            : f->rank > 4 ? "as a function of the folds before it it has a rank above 4: two passes" : f->rank == 1 ? "of rank 1, but in no form that a factor is known for"
+            : "of a rank between 2 and 4: no carrier of several sums yet");
+        return false;
+    }
+    if (!bounded(c, body, 0)) { refuse_cone(c, body, f->node, "no pivot bounds its exponent: a partial sum could overflow"); return false; }
+    f->advance = advance;
+    f->finish = finish;
+    return true;
+}
+
+static int64_t count_hint(const Graph *g, int rank, Dim *const *dims)
+{
+    int64_t n = 1;
+    for (int k = 0; k < rank; k++) n *= dim_hint(g, dims[k]);
+    return n;
+}
+
+/* Loads inside contractions and results with axes of their own that differ along both the axis and the row axis: nothing to share between rows. */
+static bool shares_rows(Cone *c)
+{
+    for (int i = 0; i < c->visit.n; i++) {
+        Visit *v = c->visit.at[i];
+        if (v->place != PLACE_out || v->n->op == OP_const) continue;
+        bool own = false;
+        for (int k = 0; k < v->n->rank; k++) for (int a = 0; a < MAX_RANK; a++) own |= dim_uses(v->idx[k], CONE_VAR + a);
+        if (own && index_uses(v->n->rank, v->idx, c->i) && index_uses(v->n->rank, v->idx, c->j)) return false;
+    }
+    return true;
+}
+
+/* Tries to stream fold `out` with rows along space axis `lane`. */
+static bool cone_try(Finder *f, Node *out, int axis, int lane, Cone *c)
+{
+    Graph *g = f->g;
+    Node *x = out->in[0];
+    *c = (Cone){ .f = f, .out = out, .axis = axis, .lane = lane };
+    f->now++;
+    Dim *idx[MAX_RANK];
+    for (int k = 0; k < x->rank; k++) idx[k] = dim_idx(g, SPACE_VAR + k, x->dims[k]);
+    c->j = idx[axis];
+    c->i = idx[lane];
+    Visit *body = cone_walk(c, x, idx);
+    if (body->place != PLACE_in || !(body->dep & DEP_inner)) return false;
+    if (!is_map(body->n) || body->n != under_views(x)) return false;
+    /* an own part of the row and the axis is inside if only the inside reads it */
+    for (bool again = true; again;) {
+        again = false;
+        for (int i = 0; i < c->visit.n; i++) {
+            Visit *v = c->visit.at[i];
+            if (v->place != PLACE_leaf) continue;
+            bool all = true;
+            v->place = PLACE_in;
+            all = read_inside(c, v->n);
+            if (!all) v->place = PLACE_out;
+            again |= all;
+            if (all) continue;
+            v->place = PLACE_leaf;
+        }
+    }
+    for (int i = 0; i < c->visit.n; i++) if (c->visit.at[i]->place == PLACE_leaf) c->visit.at[i]->place = PLACE_out;
+    return true;
+}
+
+static bool cone_legal(Cone *c)
+{
+    Finder *f = c->f;
+    int inside = 0;
+    uint8_t *reads = NEWS(f->arena, uint8_t, f->nodes + 1);
+    for (int i = 0; i < c->visit.n; i++) {
+        Visit *v = c->visit.at[i];
+        if (v->place != PLACE_in) continue;
+        inside++;
+        reads[v->n->id] = 1;
+        if (v->n->op == OP_fold && v->n->dt != DT_f32) refuse_cone(c, v->n, c->out, "only float32 is streamed");
+        if (f->all->claim[v->n->id] >= 0) refuse_cone(c, v->n, c->out, "another kernel streams it");
+        if (!read_inside(c, v->n)) refuse_cone(c, v->n, c->out, "it is needed elsewhere as well");
+    }
+    if (inside > MAX_INSIDE) refuse_cone(c, c->out->in[0], c->out, "the kernel is full");
+    for (int id = 0; id < c->out->id; id++) {        /* what is read from memory must not wait for the inside */
+        const Node *n = f->g->node.at[id];
+        for (int k = 0; k < n->nin && !reads[id]; k++) reads[id] = reads[n->in[k]->id] ? 2 : 0;
+    }
+    for (int i = 0; i < c->visit.n; i++) {
+        Visit *v = c->visit.at[i];
+        if (v->place == PLACE_out && reads[v->n->id]) refuse_cone(c, v->n, c->out, "it is read through padding or by index");
+    }
+    return !c->why;
+}
+
+static bool cone_pays(Cone *c, const Stream *s)
+{
+    Graph *g = c->f->g;
+    const Node *x = c->out->in[0];
+    int64_t rows = dim_hint(g, x->dims[c->lane]), steps = dim_hint(g, x->dims[c->axis]), outs = 1, own = 0;
+    for (int k = 0; k < x->rank; k++) if (s->out >> k & 1) outs *= dim_hint(g, x->dims[k]);
+    for (int i = 0; i < c->visit.n; i++) {
+        Visit *v = c->visit.at[i];
+        if (!v->inner) continue;
+        int64_t n = count_hint(g, v->n->in[0]->rank, v->n->in[0]->dims) / (count_hint(g, v->n->rank, v->n->dims) + 1);
+        if (n > own) own = n;
+    }
+    if (rows < LEAST_ROWS) refuse_cone(c, c->out->in[0], c->out, "too few rows to fill vectors: partly fused");
+    else if (steps < LEAST_STEPS) refuse_cone(c, c->out->in[0], c->out, "the axis is short: partly fused");
+    else if (s->nfold == 1) {            /* no cascade: only the store between is saved */
+        int64_t kept = count_hint(g, x->rank, x->dims) / outs;
+        if (outs > MAX_OUT || own > 128 || kept < LEAST_KEPT) refuse_cone(c, c->out->in[0], c->out, "keeping what is between costs less: partly fused");
+    }
+    return !c->why;
+}
+
+static bool cone_take(Cone *c)
+{
+    Finder *f = c->f;
+    Graph *g = f->g;
+    Node *x = c->out->in[0];
+    if (!cone_legal(c)) return false;
+    Cascade *q = NEW(f->arena, Cascade);
+    Stream *s = &q->stream;
+    q->rank = x->rank; q->space = x->dims; q->out = c->out;
+    s->axis = c->axis; s->lane = c->lane;
+    int n = 1, inner = 0;
+    for (int i = 0; i < c->visit.n; i++) { n += c->visit.at[i]->fold; inner += c->visit.at[i]->inner; }
+    if (n > 8) { refuse_cone(c, x, c->out, "the kernel is full"); return false; }
+    s->fold = NEWS(f->arena, StreamFold, n);
+    s->inner = NEWS(f->arena, StreamInner, inner + 1);
+    uint32_t rows = 0;
+    for (int id = 0; id < c->out->id; id++) {        /* in the order of their numbers, so each after those that it needs */
+        Visit *v = visit_get(f, g->node.at[id]);
+        if (!v || v->place != PLACE_in) continue;
+        if (v->fold) s->fold[s->nfold++] = (StreamFold){ .node = v->n, .in = v->in };
+        if (v->inner) s->inner[s->ninner++] = (StreamInner){ v->n, v->idx };
+        if (v->fold || v->inner)
+            for (int a = 0; a < x->rank; a++) if (index_uses(v->n->rank, v->idx, dim_idx(g, SPACE_VAR + a, x->dims[a]))) rows |= 1u << a;
+    }
+    Dim **in = NEWS(f->arena, Dim *, x->rank + 1), **at = NEWS(f->arena, Dim *, x->rank + 1);
+    int r = 0;
+    for (int k = 0; k < x->rank; k++) {
+        in[k] = dim_idx(g, SPACE_VAR + k, x->dims[k]);
+        if (!(c->out->axes >> k & 1)) at[r++] = in[k];
+        if (k != c->axis && !(rows >> k & 1) && !dim_is(x->dims[k], 1)) s->out |= 1u << k;
+    }
+    s->fold[s->nfold++] = (StreamFold){ .node = c->out, .in = in };
+    for (int i = 0; i < s->nfold - 1; i++)
+        for (int k = 0; k < s->fold[i].node->rank; k++) {
+            const Node *m = s->fold[i].node;
+            for (int a = 0; a < x->rank; a++) if ((s->out >> a & 1) && index_uses(m->rank, visit_get(f, m)->idx, in[a])) refuse_cone(c, m, c->out, "it differs along an axis of the result");
+        }
+    if (c->why || !cone_pays(c, s)) return false;
+    for (int i = 0; i < s->nfold; i++)
+        if (s->fold[i].node->kind == FOLD_max) {
+            s->fold[i].old = stand_in(f, s->fold[i].node);
+            s->fold[i].cur = stand_in(f, s->fold[i].node);
+        }
+    for (int i = 0; i < s->nfold; i++) if (!carrier_make(c, s, &s->fold[i])) return false;
+    for (int i = 0; i < s->nfold; i++) {
+        int most = 0;
+        for (int k = 0; k < i; k++) if ((dep_of(c, s->fold[i].node->in[0]) & DEP_d) && s->fold[k].stage >= most) most = s->fold[k].stage + 1;
+        s->fold[i].stage = most;
+    }
+    q->node = NEWS(f->arena, Node *, c->visit.n + 1);
+    q->coord = NEWS(f->arena, Dim **, c->visit.n + 1);
+    for (int i = 0; i < c->visit.n; i++) {
+        Visit *v = c->visit.at[i];
+        if (v->place != PLACE_in) continue;
+        f->all->claim[v->n->id] = f->all->n;
+        q->node[q->nnode] = v->n;
+        q->coord[q->nnode++] = v->idx;
+    }
+    f->all->claim[c->out->id] = f->all->n;
+    q->node[q->nnode] = c->out;
+    q->coord[q->nnode++] = at;
+    vec_push(f->arena, &f->all->at, q);
+    f->all->n++;
+    return true;
+}
+
+/* The axis that fold n reduces, if it is one and it can be the last fold of a cascade. */
+static int only_axis(const Node *n)
+{
+    int axis = -1;
+    const Node *x = n->in[0];
+    for (int k = 0; k < x->rank; k++) {
+        if (!(n->axes >> k & 1) || dim_is(x->dims[k], 1)) continue;
+        if (axis >= 0) return -1;
+        axis = k;
+    }
+    return n->kind == FOLD_sum && n->dt == DT_f32 ? axis : -1;
+}
+
+static void readers_find(Finder *f)
+{
+    Graph *g = f->g;
+    f->live = NEWS(f->arena, uint8_t, f->nodes + 1);
+    f->first = NEWS(f->arena, int, f->nodes + 2);
+    for (int i = 0; i < g->output.n; i++) f->live[g->output.at[i].node->id] = 1;
+    for (int id = f->nodes - 1; id >= 0; id--)
+        for (int k = 0; f->live[id] && k < g->node.at[id]->nin; k++) {
+            f->live[g->node.at[id]->in[k]->id] = 1;
+            f->first[g->node.at[id]->in[k]->id + 1]++;
+        }
+    for (int id = 0; id < f->nodes; id++) f->first[id + 1] += f->first[id];
+    f->reader = NEWS(f->arena, int, f->first[f->nodes] + 1);
+    int *fill = NEWS(f->arena, int, f->nodes + 1);
+    for (int id = 0; id < f->nodes; id++)
+        for (int k = 0; f->live[id] && k < g->node.at[id]->nin; k++) {
+            int to = g->node.at[id]->in[k]->id;
+            f->reader[f->first[to] + fill[to]++] = id;
+        }
+}
+
+void cascades_find(Ctx *cx, Arena *a, Graph *g, Cascades *all)
+{
+    Finder f = { .cx = cx, .arena = a, .g = g, .all = all, .nodes = g->node.n };
+    all->claim = NEWS(a, int, f.nodes + 1);
+    for (int id = 0; id < f.nodes; id++) all->claim[id] = -1;
+    bool any = false;
+    for (int id = 0; id < f.nodes; id++) any |= g->node.at[id]->op == OP_fold;
+    if (!any || list_has(cx->opt.off, "cascade")) return;
+    readers_find(&f);
+    f.at = NEWS(a, Visit *, f.nodes + 1);
+    f.stamp = NEWS(a, int, f.nodes + 1);
+    for (int id = f.nodes - 1; id >= 0; id--) {
+        Node *n = g->node.at[id];
+        int axis = f.live[id] && n->op == OP_fold && all->claim[id] < 0 ? only_axis(n) : -1;
+        if (axis < 0 || (cx->opt.limit >= 0 && g->nrewrite + all->n >= cx->opt.limit)) continue;
+        Cone best = { 0 };
+        int64_t most = 0;
+        bool cascade = false;
+        for (int k = 0; k < n->in[0]->rank; k++) {   /* rows: where contractions share most; with folds that wait for one another before without */
+            Cone c;
+            int64_t rows = dim_hint(g, n->in[0]->dims[k]);
+            if ((n->axes >> k & 1) || dim_is(n->in[0]->dims[k], 1) || !cone_try(&f, n, axis, k, &c) || !shares_rows(&c)) continue;
+            bool chain = dep_of(&c, under_views(n->in[0])) & DEP_d;
+            if (chain < cascade || (chain == cascade && rows <= most)) continue;
+            best = c; most = rows; cascade = chain;
+        }
+        if (!best.out || !cone_try(&f, n, axis, best.lane, &best)) continue;
+        if (!cone_take(&best) && (cascade || best.why)) {
+            Refusal r = { best.from ? best.from : n->in[0], best.to ? best.to : n, "cascade", best.why ? best.why : "?" };
+            vec_push(a, &all->refusal, r);
+        }
+    }
+}

@@ -1,0 +1,310 @@
+/* Lowering of a cascade of folds along one axis (SUB_stream): one pass, block by block.
+ *
+ * Lanes run over rows: what all rows share (keys, values, points) is read in its own order, one number for all lanes, so no operand is packed but what belongs to
+ * the rows, once. The state of each fold lies in scratch: one vector for each place of the result's own axes. For each block of the axis
+ *   contractions that stand at every point are computed in register tiles (places of the axis x rows) and kept for the block;
+ *   each fold is taken over the block by itself, in order of stages; then state = state * advance + block, and a pivot moves.
+ * What one loop over the block computed is computed again by a later one if that is cheap, and kept otherwise. In the end each state gets its last factor.
+ *
+ * A block is skipped when no row of the tile can have anything there (stream_bounds): its bounds are affine in the rows, so they are numbers of the launch. */
+#include "kir/kir.h"
+
+enum { BLOCK_BYTES = 16384, TILE_ROWS = 6 };
+
+typedef struct Streaming {
+    Lowering *l; const Stream *s; Graph *g;
+    Dim *j, *jb, *end;                  /* the axis; where the block starts and ends */
+    int width;                          /* rows at once */
+    int *state;                         /* scratch of each fold */
+    Dim *size;                          /* places of the result's own axes */
+} Streaming;
+
+static Dim *lane_offset(const Lowering *l)
+{
+    return l->k->vec_var ? dim_sub(l->g, l->k->vec_var, dim_idx(l->g, BASE_VAR, l->k->vec_var->a)) : dim_const(l->g, 0);
+}
+
+static int scratch_new(Lowering *l, DType dt, const Node *n, Dim *size)
+{
+    KBuf b = { .node = n, .dt = dt, .read = true, .write = true, .scratch = true, .size = size };
+    vec_push(l->arena, &l->k->buf, b);
+    return l->k->buf.n - 1;
+}
+
+/* Loads and stores of scratch stay where they are asked for: others write it in between. */
+static KVal *scratch_load(Lowering *l, int buf, DType dt, Dim *off, const Node *n)
+{
+    KVal p = { .kind = KV_load, .dt = dt, .buf = buf, .at.off = off, .node = n, .block = l->cur };
+    return val_new(l, &p);
+}
+
+static void scratch_store(Lowering *l, int buf, KVal *v, Dim *off)
+{
+    block_add(l, l->cur, (KStmt){ .kind = KS_store, .val = v, .buf = buf, .at.off = off });
+}
+
+static bool lanes_apart(const Lowering *l, const KVal *v)
+{
+    Dim *c, *rest, *lane = l->k->vec_var;
+    if (v->kind == KV_load && lane && v->at.off && dim_uses(v->at.off, lane->var) && !(dim_linear(l->g, v->at.off, lane->var, &c, &rest) && dim_is(c, 1))) return true;
+    for (int i = 0; i < v->nin; i++) if (v->in[i]->block == v->block && lanes_apart(l, v->in[i])) return true;
+    return false;
+}
+
+bool stream_keeps(const Lowering *l, const KVal *v)
+{
+    for (int i = 0; i < l->rows.n; i++) if (v->kind == KV_load && v->buf == l->rows.at[i].buf) return true;     /* it is kept */
+    return cost_again(v) > 4 || lanes_apart(l, v);
+}
+
+KVal *stream_again(Lowering *l, const Node *n, KVal *v)
+{
+    const Streaming *t = l->streaming;
+    Dim *off = dim_add(l->g, dim_mulc(l->g, dim_sub(l->g, t->j, t->jb), t->width), lane_offset(l));
+    DType dt = v->dt == DT_bool ? DT_bool : dtype_info[v->dt].compute == DT_i32 ? DT_i32 : dtype_info[v->dt].compute;
+    int buf = scratch_new(l, dt, n, dim_const(l->g, BLOCK_BYTES / 4));
+    block_add(l, v->block, (KStmt){ .kind = KS_store, .val = v, .buf = buf, .at.off = off });
+    StoredRow r = { v, buf, off };
+    vec_push(l->arena, &l->rows, r);
+    return scratch_load(l, buf, v->dt, off, n);
+}
+
+/* What belongs to the rows is copied once for each tile of rows, lanes together. Returns 0 when the load is none of that kind. */
+KVal *stream_packed(Lowering *l, const KVal *load)
+{
+    Graph *g = l->g;
+    Dim *c, *rest, *lane = l->k->vec_var;
+    const Streaming *t = l->streaming;
+    if (!lane || load->at.npred || load->nopnd || !dim_linear(g, load->at.off, lane->var, &c, &rest) || dim_is(c, 0) || dim_is(c, 1) || dim_uses(load->at.off, t->j->var)) return NULL;
+    Dim *off = load->at.off, *to = dim_const(g, 0), *here = dim_const(g, 0), *stride = dim_const(g, t->width);
+    Dim *map[LOOP_VAR + 64] = { 0 };
+    KBlock *was = l->cur;
+    KLoop *loop[MAX_RANK];
+    int nl = 0;
+    for (const KBlock *b = was; b && b != l->point; b = b->up) {
+        if (!b->loop || b->loop->var == t->jb || b->loop->var == t->j || !dim_uses(off, b->loop->var->var)) continue;
+        if (b->loop->var->var >= LOOP_VAR + 64 || nl == MAX_RANK) return NULL;
+        nl++;
+    }
+    if (!nl) return NULL;
+    nl = 0;
+    l->cur = l->point;
+    for (const KBlock *b = was; b && b != l->point; b = b->up) {
+        if (!b->loop || !dim_uses(off, b->loop->var->var)) continue;
+        Dim *own = dim_idx(g, LOOP_VAR + l->nloop++, b->loop->var->a);
+        loop[nl++] = loop_new(l, own, false);
+        map[b->loop->var->var] = own;
+        here = dim_add(g, here, dim_mul(g, b->loop->var, stride));
+        to = dim_add(g, to, dim_mul(g, own, stride));
+        stride = dim_mul(g, stride, b->loop->var->a);
+    }
+    int buf = scratch_new(l, load->dt == DT_bool ? DT_bool : dtype_info[load->dt].compute == DT_i32 ? DT_i32 : dtype_info[load->dt].compute, load->node, stride);
+    KVal p = *load;
+    p.at.off = dim_subst(g, off, LOOP_VAR + 64, map);
+    p.block = l->cur;
+    KVal *v = val_new(l, &p);
+    scratch_store(l, buf, v, dim_add(g, to, lane_offset(l)));
+    while (nl) loop_close(l, loop[--nl]);
+    l->cur = was;
+    return scratch_load(l, buf, load->dt, dim_add(g, here, lane_offset(l)), load->node);
+}
+
+/* ---- states --------------------------------------------------------------------------------------------------------------------------------- */
+static Dim *state_offset(const Streaming *t, const StreamFold *f)
+{
+    const Lowering *l = t->l;
+    Dim *off = dim_const(t->g, 0);
+    bool last = f == &t->s->fold[t->s->nfold - 1];
+    for (int a = 0; a < l->sub->rank && last; a++)
+        if (t->s->out >> a & 1) off = dim_add(t->g, dim_mul(t->g, off, l->sub->space[a]), dim_idx(t->g, SPACE_VAR + a, l->sub->space[a]));
+    return dim_add(t->g, dim_mulc(t->g, off, t->width), lane_offset(l));
+}
+
+/* Opens loops over the axes that only the result has, the last in tiles of rows. */
+static int out_open(const Streaming *t, KLoop **o, int tile)
+{
+    Lowering *l = t->l;
+    int n = 0;
+    for (int a = 0; a < l->sub->rank; a++)
+        if (t->s->out >> a & 1) o[n++] = loop_new(l, dim_idx(t->g, SPACE_VAR + a, l->sub->space[a]), false);
+    if (n && tile > 1) o[n - 1]->tile = tile;
+    return n;
+}
+
+static void out_close(const Streaming *t, KLoop **o, int n)
+{
+    while (n--) loop_close(t->l, o[n]);
+}
+
+static KLoop *block_open_loop(const Streaming *t, int tile)
+{
+    KLoop *o = loop_new(t->l, t->j, false);
+    o->from = t->jb; o->extent = t->end; o->tile = tile;
+    o->times = dim_const(t->g, BLOCK_BYTES / 4 / t->width);
+    t->l->row_loop = o;
+    return o;
+}
+
+static void block_close_loop(const Streaming *t, KLoop *o)
+{
+    t->l->row_loop = NULL;
+    loop_close(t->l, o);
+}
+
+static void fold_index(const Streaming *t, const StreamFold *f, Dim **idx)
+{
+    (void)t;
+    for (int k = 0, r = 0; k < f->node->in[0]->rank; k++) if (!(f->node->axes >> k & 1)) idx[r++] = f->in[k];
+}
+
+/* A factor is the same along the axis: asked for at its place 0. */
+static KVal *factor(const Streaming *t, const StreamFold *f, const Node *n)
+{
+    Dim *map[SPACE_VAR + MAX_RANK] = { 0 }, *at[MAX_RANK];
+    if (!n) return NULL;
+    map[t->j->var] = dim_const(t->g, 0);
+    for (int a = 0; a < t->l->sub->rank; a++) if (t->s->out >> a & 1) map[SPACE_VAR + a] = map[t->j->var];
+    for (int k = 0; k < n->rank; k++) at[k] = dim_subst(t->g, f->in[k], SPACE_VAR + MAX_RANK, map);
+    return demand(t->l, n, at);
+}
+
+/* -inf would make inf - inf of what is masked throughout so far. */
+static KVal *safe_pivot(Lowering *l, KVal *m)
+{
+    KVal *low = val_const(l, m->dt, scalar_min(m->dt)), *zero = val_const(l, m->dt, (Scalar){ 0 });
+    KVal *eq[3] = { m, low }, *in[3] = { NULL, zero, m };
+    in[0] = val_ew(l, OP_eq, DT_bool, 2, eq);
+    return val_ew(l, OP_where, m->dt, 3, in);
+}
+
+static KVal *two(Lowering *l, Op op, KVal *a, KVal *b)
+{
+    KVal *in[3] = { a, b };
+    return val_ew(l, op, a->dt, 2, in);
+}
+
+static KVal *advanced(Lowering *l, KVal *old, KVal *by, KVal *block)
+{
+    return two(l, OP_add, by ? two(l, OP_mul, old, by) : old, block);
+}
+
+/* ---- a block --------------------------------------------------------------------------------------------------------------------------------- */
+static void lower_stage(const Streaming *t, int stage)
+{
+    Lowering *l = t->l;
+    const Stream *s = t->s;
+    KFold *acc[8] = { 0 };
+    bool any = false;
+    for (int i = 0; i < s->nfold; i++)
+        if (s->fold[i].stage == stage && !(i == s->nfold - 1 && s->out)) { acc[i] = fold_new(l, s->fold[i].node); any = true; }
+    if (any) {
+        KLoop *o = block_open_loop(t, 1);
+        for (int i = 0; i < s->nfold; i++) {
+            if (!acc[i]) continue;
+            KVal *v = demand(l, acc[i]->node->in[0], s->fold[i].in);
+            acc[i]->loop = o;
+            fold_update(l, acc[i], v, s->fold[i].in);
+        }
+        block_close_loop(t, o);
+    }
+    for (int i = 0; i < s->nfold; i++) {
+        const StreamFold *f = &s->fold[i];
+        if (!acc[i]) continue;
+        Dim *idx[MAX_RANK];
+        fold_index(t, f, idx);
+        KVal *block = fold_result(l, acc[i]), *old = scratch_load(l, t->state[i], f->node->dt, state_offset(t, f), f->node), *now;
+        if (f->pivot) {
+            now = two(l, OP_max, old, block);
+            KVal *safe = safe_pivot(l, now);
+            memo_put(l, f->old, idx, old);
+            memo_put(l, f->cur, idx, safe);
+            memo_put(l, f->node, idx, safe);
+        } else {
+            now = advanced(l, old, factor(t, f, f->advance), block);
+            memo_put(l, f->node, idx, val_const(l, f->node->dt, (Scalar){ .f = 1 }));
+        }
+        scratch_store(l, t->state[i], now, state_offset(t, f));
+    }
+    const StreamFold *f = &s->fold[s->nfold - 1];
+    if (f->stage != stage || !s->out) return;
+    KVal *by = factor(t, f, f->advance);
+    KLoop *o[MAX_RANK];
+    int n = out_open(t, o, TILE_ROWS);
+    KFold *a = fold_new(l, f->node);
+    KLoop *in = block_open_loop(t, 1);
+    KVal *v = demand(l, f->node->in[0], f->in);
+    a->loop = in;
+    fold_update(l, a, v, f->in);
+    block_close_loop(t, in);
+    KVal *block = fold_result(l, a), *old = scratch_load(l, t->state[s->nfold - 1], f->node->dt, state_offset(t, f), f->node);
+    scratch_store(l, t->state[s->nfold - 1], advanced(l, old, by, block), state_offset(t, f));
+    out_close(t, o, n);
+}
+
+static void lower_end(const Streaming *t)
+{
+    Lowering *l = t->l;
+    const Stream *s = t->s;
+    memo_clear(l);
+    for (int i = 0; i < s->nfold; i++) {
+        const StreamFold *f = &s->fold[i];
+        bool last = i == s->nfold - 1;
+        Dim *idx[MAX_RANK];
+        fold_index(t, f, idx);
+        KVal *by = factor(t, f, f->finish);
+        KLoop *o[MAX_RANK];
+        int n = last ? out_open(t, o, 1) : 0;
+        KVal *v = scratch_load(l, t->state[i], f->node->dt, state_offset(t, f), f->node);
+        if (f->pivot) memo_put(l, f->cur, idx, safe_pivot(l, v));
+        if (by) v = two(l, OP_mul, v, by);
+        memo_put(l, f->node, idx, v);
+        for (int k = 0; last && k < l->sub->nstore; k++) {
+            const SubStore *st = &l->sub->store[k];
+            store_add(l, st, demand(l, st->node, st->at), COMBINE_set);
+        }
+        out_close(t, o, n);
+    }
+}
+
+void lower_stream(Lowering *l)
+{
+    Graph *g = l->g;
+    const Stream *s = l->sub->stream;
+    Streaming t = { .l = l, .s = s, .g = g };
+    t.width = l->k->vec_var ? l->nv * l->k->lanes : 1;
+    t.j = dim_idx(g, SPACE_VAR + s->axis, l->sub->space[s->axis]);
+    t.jb = dim_idx(g, LOOP_VAR + l->nloop++, l->sub->space[s->axis]);
+    int steps = BLOCK_BYTES / 4 / t.width;
+    Dim *row = dim_idx(g, SPACE_VAR + s->lane, l->sub->space[s->lane]), *first = l->k->vec_var ? dim_idx(g, BASE_VAR, row->a) : row, *lo, *hi;
+    Dim *last = l->k->vec_var ? dim_min(g, dim_addc(g, first, t.width - 1), dim_addc(g, row->a, -1)) : row;
+    stream_bounds(l, t.j, row, first, last, &lo, &hi);
+    t.end = dim_min(g, dim_addc(g, t.jb, steps), hi);
+    t.state = NEWS(l->arena, int, s->nfold);
+    t.size = dim_const(g, 1);
+    for (int a = 0; a < l->sub->rank; a++) if (s->out >> a & 1) t.size = dim_mul(g, t.size, l->sub->space[a]);
+    l->streaming = &t;
+    int stages = 0;
+    for (int i = 0; i < s->nfold; i++) {
+        const StreamFold *f = &s->fold[i];
+        bool result = i == s->nfold - 1;
+        if (f->stage >= stages) stages = f->stage + 1;
+        t.state[i] = scratch_new(l, f->node->dt, f->node, dim_mulc(g, result ? t.size : dim_const(g, 1), t.width));
+        KLoop *o[MAX_RANK];
+        int n = result ? out_open(&t, o, 1) : 0;
+        scratch_store(l, t.state[i], val_const(l, f->node->dt, f->pivot ? scalar_min(f->node->dt) : (Scalar){ 0 }), state_offset(&t, f));
+        out_close(&t, o, n);
+    }
+    KLoop *blocks = loop_new(l, t.jb, false);
+    blocks->from = lo; blocks->extent = hi;
+    blocks->step = steps;
+    blocks->times = dim_ceildiv(g, l->sub->space[s->axis], dim_const(g, steps));
+    if (s->ninner) {
+        KLoop *o = block_open_loop(&t, TILE_ROWS);
+        for (int i = 0; i < s->ninner; i++) demand(l, s->inner[i].node, s->inner[i].at);
+        block_close_loop(&t, o);
+    }
+    for (int stage = 0; stage < stages; stage++) lower_stage(&t, stage);
+    loop_close(l, blocks);
+    lower_end(&t);
+    l->streaming = NULL;
+}

@@ -1,0 +1,173 @@
+/* Cascades of reductions in one pass: attention of many forms, sums over pairs, what must not be streamed. Each graph runs fused, unfused and by the
+ * interpreter; the number of fused kernels says whether it was streamed. Sizes are no multiples of tiles and blocks. */
+#include "graphs.h"
+
+typedef struct Sizes { int64_t b, h, m, n, d, e; } Sizes;    /* batch, heads, rows, steps, length of a key and of a value */
+static const Sizes usual = { 2, 2, 77, 150, 20, 13 };
+
+static Node *dims_of(Bench *b, Sizes z, bool values, int which)
+{
+    return input(b, DT_f32, 4, which == 0 ? (int64_t[]){ z.b, z.h, z.m, z.d } : (int64_t[]){ z.b, z.h, z.n, values ? z.e : z.d });
+}
+
+static Node *scores_of(Bench *b, Node *q, Node *k)
+{
+    Node *s = g_matmul(b->g, q, g_transpose(b->g, k, (int[]){ 0, 1, 3, 2 }));
+    next(b);
+    return g2(b->g, OP_mul, s, g_scalar(b->g, DT_f32, 0.25));
+}
+
+static Node *weighted(Bench *b, Node *s, Node *v)
+{
+    next(b);
+    Node *w = g_softmax(b->g, s, axis_bit(s->rank - 1), false);
+    next(b);
+    return g_matmul(b->g, w, v);
+}
+
+/* Rows and steps as i64, in the shape of the scores. */
+static Node *place_of(Bench *b, const Node *s, int axis) { return g_iota(b->g, s->rank, s->dims, axis); }
+static Node *fill_of(Bench *b, double v) { return g_scalar(b->g, DT_f32, v); }
+static Node *count_of(Bench *b, int64_t v) { return g_int(b->g, DT_i64, v); }
+
+typedef Node *(*Mod)(Bench *b, Node *s);
+static void attention_of(Bench *b, Sizes z, Mod mod)
+{
+    Node *q = dims_of(b, z, false, 0), *k = dims_of(b, z, false, 1), *v = dims_of(b, z, true, 1);
+    next(b);
+    Node *s = scores_of(b, q, k);
+    next(b);
+    if (mod) s = mod(b, s);
+    output(b, weighted(b, s, v));
+}
+
+#define ATTENTION(name, sizes, kernels, ...) \
+    static Node *name##_mod(Bench *b, Node *s) { __VA_ARGS__ } \
+    static void name##_graph(Bench *b) { attention_of(b, sizes, name##_mod); } \
+    static void name(void **state) { check(state, name##_graph, 2e-5, kernels); }
+
+ATTENTION(attention_plain, usual, 1, (void)b; return s;)
+ATTENTION(attention_one_block, ((Sizes){ 1, 3, 64, 64, 64, 64 }), 1, (void)b; return s;)
+ATTENTION(attention_long, ((Sizes){ 1, 1, 33, 700, 8, 5 }), 1, (void)b; return s;)
+ATTENTION(attention_bias, usual, 1, return g2(b->g, OP_add, s, input(b, DT_f32, DIMS(1, 2, 77, 150)));)
+ATTENTION(attention_bias_of_steps, usual, 1, return g2(b->g, OP_add, s, input(b, DT_f32, DIMS(2, 1, 1, 150)));)
+ATTENTION(attention_bool_mask, usual, 1, return g_where(b->g, input(b, DT_bool, DIMS(2, 1, 77, 150)), s, fill_of(b, -1e4));)
+ATTENTION(attention_causal, usual, 1, return g_where(b->g, g2(b->g, OP_le, place_of(b, s, 3), place_of(b, s, 2)), s, fill_of(b, -INFINITY));)
+ATTENTION(attention_window, usual, 1,
+    Node *i = place_of(b, s, 2); Node *j = place_of(b, s, 3);
+    Node *in = g2(b->g, OP_and, g2(b->g, OP_le, j, i), g2(b->g, OP_lt, g2(b->g, OP_sub, i, j), count_of(b, 9)));
+    return g_where(b->g, in, s, fill_of(b, -INFINITY));)
+ATTENTION(attention_prefix, usual, 1,
+    Node *i = place_of(b, s, 2); Node *j = place_of(b, s, 3);
+    Node *in = g2(b->g, OP_or, g2(b->g, OP_le, j, i), g2(b->g, OP_lt, j, count_of(b, 30)));
+    return g_where(b->g, in, s, fill_of(b, -INFINITY));)
+ATTENTION(attention_dilated, usual, 1,
+    Node *far = g2(b->g, OP_sub, place_of(b, s, 2), place_of(b, s, 3));
+    return g_where(b->g, g2(b->g, OP_eq, g2(b->g, OP_mod, far, count_of(b, 4)), count_of(b, 0)), s, fill_of(b, -INFINITY));)
+ATTENTION(attention_documents, usual, 1,
+    Node *doc = input(b, DT_i64, DIMS(2, 1, 77, 1)); Node *of = input(b, DT_i64, DIMS(2, 1, 1, 150));
+    return g_where(b->g, g2(b->g, OP_eq, doc, of), s, fill_of(b, -INFINITY));)
+ATTENTION(attention_lengths, usual, 1,
+    Node *n = input(b, DT_i64, DIMS(2, 1, 1, 1));
+    ((int64_t *)b->in[3].data)[0] = 40; ((int64_t *)b->in[3].data)[1] = 149;
+    return g_where(b->g, g2(b->g, OP_lt, place_of(b, s, 3), n), s, fill_of(b, -INFINITY));)
+ATTENTION(attention_cap, usual, 1, return g2(b->g, OP_mul, g1(b->g, OP_tanh, g2(b->g, OP_div, s, fill_of(b, 5))), fill_of(b, 5));)
+ATTENTION(attention_alibi, usual, 1,
+    Node *far = g_cast(b->g, g2(b->g, OP_sub, place_of(b, s, 3), place_of(b, s, 2)), DT_f32);
+    return g2(b->g, OP_add, s, g2(b->g, OP_mul, far, input(b, DT_f32, DIMS(1, 2, 1, 1))));)
+/* Rows without any step give what the graph says: NaN. So does a score of NaN or +inf; -inf is a weight of 0. */
+ATTENTION(attention_empty_rows, usual, 1,
+    return g_where(b->g, g2(b->g, OP_lt, place_of(b, s, 3), g2(b->g, OP_sub, place_of(b, s, 2), count_of(b, 10))), s, fill_of(b, -INFINITY));)
+ATTENTION(attention_special, usual, 1,
+    Node *m = input(b, DT_f32, DIMS(1, 1, 77, 150));
+    float *x = b->in[3].data;
+    for (int j = 0; j < 150; j++) { x[150 * 3 + j] = -INFINITY; if (j < 80) x[150 * 4 + j] = -INFINITY; }
+    x[150 * 7 + 149] = INFINITY; x[150 * 9 + 100] = NAN; x[150 * 11] = -INFINITY; x[150 * 12 + 140] = 1e30f; x[150 * 13] = 1e30f; x[150 * 14 + 3] = -1e30f;
+    return g2(b->g, OP_add, s, m);)
+/* Too few rows for vectors, an axis that is short: the three kernels. */
+ATTENTION(attention_decoding, ((Sizes){ 2, 2, 1, 300, 16, 16 }), 0, (void)b; return s;)
+ATTENTION(attention_short, ((Sizes){ 2, 2, 40, 8, 16, 16 }), 0, (void)b; return s;)
+
+/* Scores that are needed elsewhere are computed apart. */
+static void scores_kept_graph(Bench *b)
+{
+    Sizes z = usual;
+    Node *q = dims_of(b, z, false, 0), *k = dims_of(b, z, false, 1), *v = dims_of(b, z, true, 1);
+    next(b);
+    Node *s = scores_of(b, q, k);
+    output(b, weighted(b, s, v));
+    output(b, s);
+}
+static void scores_kept(void **state) { check(state, scores_kept_graph, 2e-5, 0); }
+
+/* Grouped heads: the keys of a group serve several heads; rows first in memory, then heads. */
+static void grouped_graph(Bench *b)
+{
+    int64_t B = 2, S = 70, N = 90, H = 6, G = 2, D = 8;
+    Graph *g = b->g;
+    Node *q = input(b, DT_f32, DIMS(B, S, H * D)), *k = input(b, DT_f32, DIMS(B, N, G * D)), *v = input(b, DT_f32, DIMS(B, N, G * D));
+    Dim *qd[4] = { dim_const(g, B), dim_const(g, S), dim_const(g, H), dim_const(g, D) }, *kd[4] = { qd[0], dim_const(g, N), dim_const(g, G), qd[3] };
+    next(b);
+    q = g_transpose(g, g_reshape(g, q, 4, qd), (int[]){ 0, 2, 1, 3 });
+    Node *kv[2] = { k, v };
+    for (int i = 0; i < 2; i++) {
+        Node *x = g_unsqueeze(g, g_transpose(g, g_reshape(g, kv[i], 4, kd), (int[]){ 0, 2, 1, 3 }), 2);
+        Dim *wide[5] = { qd[0], kd[2], dim_const(g, H / G), kd[1], qd[3] }, *flat[4] = { qd[0], qd[2], kd[1], qd[3] };
+        kv[i] = g_reshape(g, g_expand(g, x, 5, wide), 4, flat);
+    }
+    next(b);
+    Node *y = weighted(b, scores_of(b, q, kv[0]), kv[1]);
+    Dim *out[3] = { qd[0], qd[1], dim_const(g, H * D) };
+    output(b, g_reshape(g, g_transpose(g, y, (int[]){ 0, 2, 1, 3 }), 3, out));
+}
+static void grouped(void **state) { check(state, grouped_graph, 2e-5, 2); }
+
+/* The logarithm of the weights, then its exponential: the last factor needs both folds. */
+static void logarithm_graph(Bench *b)
+{
+    Node *q = dims_of(b, usual, false, 0), *k = dims_of(b, usual, false, 1), *v = dims_of(b, usual, true, 1);
+    next(b);
+    Node *s = scores_of(b, q, k);
+    next(b);
+    Node *w = g1(b->g, OP_exp, g_softmax(b->g, s, axis_bit(3), true));
+    next(b);
+    output(b, g_matmul(b->g, w, v));
+}
+static void logarithm(void **state) { check(state, logarithm_graph, 2e-5, 1); }
+
+/* Not of finite rank in the folds: two passes. */
+static void refused_graph(Bench *b)
+{
+    Node *q = dims_of(b, usual, false, 0), *k = dims_of(b, usual, false, 1), *v = dims_of(b, usual, true, 1);
+    next(b);
+    Node *s = scores_of(b, q, k), *m = g_fold(b->g, FOLD_max, s, axis_bit(3), true);
+    next(b);
+    output(b, g_matmul(b->g, g1(b->g, OP_tanh, g2(b->g, OP_sub, s, m)), v));
+}
+static void refused(void **state) { check(state, refused_graph, 2e-5, 0); }
+
+/* sum_j f(x_i, y_j) without the matrix between. */
+static void pairs_graph(Bench *b)
+{
+    Node *x = input(b, DT_f32, DIMS(1100, 1, 3)), *y = input(b, DT_f32, DIMS(1, 1000, 3));
+    next(b);
+    Node *far = g2(b->g, OP_sub, x, y), *r2 = g_fold(b->g, FOLD_sum, g2(b->g, OP_mul, far, far), axis_bit(2), false);
+    next(b);
+    Node *w = g1(b->g, OP_exp, g1(b->g, OP_neg, r2));
+    next(b);
+    output(b, g_fold(b->g, FOLD_sum, w, axis_bit(1), false));
+}
+static void pairs(void **state) { check(state, pairs_graph, 1e-4, 1); }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attention_plain), cmocka_unit_test(attention_one_block), cmocka_unit_test(attention_long), cmocka_unit_test(attention_bias),
+        cmocka_unit_test(attention_bias_of_steps), cmocka_unit_test(attention_bool_mask), cmocka_unit_test(attention_causal), cmocka_unit_test(attention_window),
+        cmocka_unit_test(attention_prefix), cmocka_unit_test(attention_dilated), cmocka_unit_test(attention_documents), cmocka_unit_test(attention_lengths),
+        cmocka_unit_test(attention_cap), cmocka_unit_test(attention_alibi), cmocka_unit_test(attention_empty_rows), cmocka_unit_test(attention_special),
+        cmocka_unit_test(attention_decoding), cmocka_unit_test(attention_short), cmocka_unit_test(scores_kept), cmocka_unit_test(grouped),
+        cmocka_unit_test(logarithm), cmocka_unit_test(refused), cmocka_unit_test(pairs),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
