@@ -35,6 +35,7 @@ int flag_int(Cli *c, Flag f, int fallback, int lo);      /* raises INVALID below
 double flag_real(Cli *c, Flag f, double fallback);
 OnnxModel *cli_load(Cli *c, const char *path);
 Program *cli_program(Cli *c, const OnnxModel *m, bool fuse, bool check);
+Program *cli_ready_program(Cli *c, const OnnxModel *m, bool fuse);       /* runs do not wait for its kernels */
 void print_json(json_t *j);             /* prints and frees one object */
 json_t *json_number(double v);          /* null for NaN and infinity */
 bool on_terminal(void);                 /* stderr: may show progress */

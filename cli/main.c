@@ -266,6 +266,14 @@ Program *cli_program(Cli *c, const OnnxModel *m, bool fuse, bool check)
     return p;
 }
 
+Program *cli_ready_program(Cli *c, const OnnxModel *m, bool fuse)
+{
+    ProgramOptions o = { .fuse = fuse, .ready = true, .threads = c->cx->opt.threads };
+    Program *p = program_new(c->cx, m, &o);
+    vec_push(c->arena, &c->program, p);
+    return p;
+}
+
 void print_json(json_t *j)
 {
     json_dumpf(j, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));

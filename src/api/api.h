@@ -27,7 +27,8 @@ void control_run(Ctx *cx, Arena *a, const Call *call, const Tensor *in, Tensor *
  * A program is a tree of steps. A step is a compiled segment (see onnx.h: Import is a trace) with the guards under which it holds, then perhaps a call
  * (NonZero, Loop ...) on its outputs; the steps that may come next hang below it. A run walks down: at each level it takes the step whose guards hold
  * for the actual sizes and values, or traces and compiles the model anew for them and hangs the new steps in. */
-typedef struct ProgramOptions { bool fuse, check; int threads; } ProgramOptions;   /* check: SN_CHECK; threads 0: Options.threads */
+/* check: SN_CHECK; threads 0: Options.threads; ready: runs do not wait for compilers, see background.c; background: set by program_new */
+typedef struct ProgramOptions { bool fuse, check, ready; int threads; struct Background *background; } ProgramOptions;
 typedef struct Program Program;
 typedef struct KernelEvidence {         /* one launch of a segment */
     const char *name, *kind;            /* "k_0123...", "rows" */
@@ -52,7 +53,7 @@ typedef struct SegmentEvidence {
 /* The model is borrowed and must outlive the program. Nothing is compiled before the first run or program_prepare. */
 Program *program_new(Ctx *cx, const OnnxModel *m, const ProgramOptions *o);
 void program_free(Program *p);
-/* Compiles for these inputs without running the last segment (data may be NULL: sizes only; then models whose trace needs values raise INVALID). */
+/* Compiles for these inputs, whatever ProgramOptions.ready says, without running the last segment (data may be NULL: sizes only; then models whose trace needs values raise INVALID). */
 void program_prepare(Ctx *cx, Program *p, const Tensor *in);
 /* Runs. in: borrowed, any strides. out[i].data NULL: allocated in a (dims set); else a dense buffer of out_bytes[i] bytes that the result must fit.
  * Thread-safe: several threads may run one program, each with its own cx and arena. */
@@ -60,6 +61,7 @@ void program_run(Ctx *cx, Program *p, Arena *a, const Tensor *in, Tensor *out, c
 typedef struct RunStats { double device_s; int launches; } RunStats;
 void program_profile(Ctx *cx, Program *p, const Tensor *in, int runs, RunStats *st);   /* fills seconds of the evidence; median of device time and launches */
 int program_variants(Program *p);       /* compiled segments in all */
+bool program_compiling(Program *p);     /* kernels are being compiled: runs go on without them */
 const SegmentEvidence *program_evidence(Ctx *cx, Program *p, Arena *a, int *n);         /* of the segments of the last run, in order */
 const char *program_describe(Program *p);           /* device, compiler, instruction set */
 const char *program_compile_line(Program *p);
@@ -80,6 +82,8 @@ const TargetInfo *target_list(int *n);
 /* Plans, prints and builds; runs what depends on constants only. The graph outlives the segment. */
 Segment *segment_new(Ctx *cx, const Target *t, Graph *g, const ProgramOptions *o);
 void segment_free(Segment *s);
+/* What runs without kernels may have put off: waits for none, but raises what stopped their compilation. After background_wait all are there. */
+void segment_settle(Ctx *cx, Segment *s);
 /* Does it serve these inputs? Dtypes, ranks, fixed sizes, guards. syms: g->sym.n values, filled when it does. */
 bool segment_serves(Ctx *cx, Arena *scratch, const Segment *s, const Tensor *in, int64_t *syms, const char **why);
 /* in: dense. out as in program_run. seconds: NULL, or one for each kernel. Thread-safe. */
@@ -130,6 +134,15 @@ void package_close(Package *p);         /* NULL is fine */
 const OnnxModel *package_model(const Package *p);            /* its inputs and outputs, in the form of a model without operators */
 /* As program_run. Thread-safe. */
 void package_run(Ctx *cx, Package *p, Arena *a, const Tensor *in, Tensor *out, const size_t *out_bytes);
+
+/* ---- background.c: kernels compiled while runs go on without them ------------------------------------------------------------------------------------ */
+typedef struct Background Background;
+Background *background_new(Arena *a);
+void background_free(Background *b);                         /* stops what is being compiled. Before the segments are freed */
+void background_add(Background *b, Segment *s);
+void background_drop(Background *b, Segment *s);             /* before a segment is freed that may still be waiting */
+bool background_busy(Background *b);
+void background_wait(Ctx *cx, Background *b);                /* until nothing is left to compile */
 
 /* ---- explain.c: evidence as a report ---------------------------------------------------------------------------------------------------------- */
 typedef struct ExplainOptions { bool why, source; const char *kernel; } ExplainOptions;     /* source: of all kernels, or the one whose name begins so */

@@ -521,32 +521,48 @@ static void run_guarded(Ctx *cx, void *arg)
     }
 }
 
-/* No kernels: the interpreter runs it. Notes the sizes for the evidence. */
-static bool is_interpreted(Segment *s, const int64_t *syms)
+/* No kernels: the interpreter runs it. */
+static bool is_interpreted(const Segment *s, const int64_t *syms)
 {
     bool is = s->interpreted;
     for (int i = 0; i < s->limit.n; i++) is |= dim_eval(s->limit.at[i], syms, NULL) == 0;
-    if (!is) return false;
+    return is;
+}
+
+/* For the evidence of runs without kernels. */
+static void note_sizes(Segment *s, const int64_t *syms)
+{
     pthread_mutex_lock(&s->lock);
     memcpy(s->last_syms, syms, sizeof *syms * (size_t)s->g->sym.n);
     s->last_temp = 0;
     pthread_mutex_unlock(&s->lock);
-    return true;
 }
 
 void segment_prepare(Ctx *cx, Segment *s, const int64_t *syms)
 {
-    if (!is_interpreted(s, syms)) instance_give(s, instance_take(cx, s, syms));
+    if (is_interpreted(s, syms)) note_sizes(s, syms);
+    else instance_give(s, instance_take(cx, s, syms));
+}
+
+/* ready: by the fast loops instead of the reference interpreter. */
+static void run_whole(Ctx *cx, RunJob *j, const int64_t *syms, bool ready)
+{
+    Segment *s = j->s;
+    int n = s->g->output.n;
+    Tensor *own = NEWS(j->a, Tensor, n + 1);
+    Node **node = NEWS(j->a, Node *, n + 1);
+    for (int i = 0; i < n; i++) node[i] = s->g->output.at[i].node;
+    (ready ? eval_ready : eval_nodes)(cx, j->a, s->g, j->in, syms, n, node, own);
+    prepare_outputs(cx, j, syms);
+    for (int i = 0; i < n; i++) memcpy(j->out[i].data, own[i].data, tensor_bytes(&j->out[i]));
+    note_sizes(s, syms);
 }
 
 void segment_run(Ctx *cx, Arena *a, Segment *s, const Tensor *in, const int64_t *syms, Tensor *out, const size_t *out_bytes, double *seconds)
 {
-    if (is_interpreted(s, syms)) {
-        Tensor *own = NEWS(a, Tensor, s->g->output.n + 1);
-        interp_segment(cx, a, s->g, in, own);
-        RunJob j = { .a = a, .s = s, .in = in, .out = out, .out_bytes = out_bytes };
-        prepare_outputs(cx, &j, syms);
-        for (int i = 0; i < s->g->output.n; i++) memcpy(out[i].data, own[i].data, tensor_bytes(&out[i]));
+    bool interpreted = is_interpreted(s, syms);
+    if (interpreted || !segment_ready(cx, s)) {
+        run_whole(cx, &(RunJob){ .a = a, .s = s, .in = in, .out = out, .out_bytes = out_bytes }, syms, !interpreted);
         return;
     }
     Instance *x = instance_take(cx, s, syms);

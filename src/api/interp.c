@@ -16,7 +16,7 @@ void interp_segment(Ctx *cx, Arena *a, const Graph *g, const Tensor *in, Tensor 
     if (!host_bind(cx, a, g, in, syms, &why)) fail(cx, E_INVALID, "the graph was built for other sizes: %s", why);
     Node **node = NEWS(a, Node *, g->output.n + 1);
     for (int i = 0; i < g->output.n; i++) node[i] = g->output.at[i].node;
-    eval_nodes(cx, a, g, in, syms, g->output.n, node, out);
+    (cx->opt.ready ? eval_ready : eval_nodes)(cx, a, g, in, syms, g->output.n, node, out);
 }
 
 static void interp_cut(void *self, Ctx *cx, const Cut *cut, Tensor *out)

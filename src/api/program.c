@@ -61,6 +61,7 @@ static void program_target(Ctx *cx, void *arg)
     if (p->opt.threads) opt.threads = p->opt.threads;
     target_open(cx, p->arena, &opt, &p->target);
     p->shared = &p->target;
+    p->opt.background = p->opt.ready ? background_new(p->arena) : NULL;
 }
 
 Program *program_new(Ctx *cx, const OnnxModel *m, const ProgramOptions *o)
@@ -82,6 +83,7 @@ static void steps_free(Step *s)
 void program_free(Program *p)
 {
     if (!p) return;
+    if (p->target.api) background_free(p->opt.background);   /* the root's; bodies share it */
     steps_free(p->root);
     for (int i = 0; i < p->traces.n; i++) arena_free(p->traces.at[i]);
     target_close(&p->target);
@@ -257,6 +259,32 @@ static int argument_count(const Program *p)
     return n;
 }
 
+static void steps_settle(Ctx *cx, Step *s)
+{
+    for (; s; s = s->next) {
+        segment_settle(cx, s->seg);
+        if (s->body) steps_settle(cx, s->body->root);
+        steps_settle(cx, s->child);
+    }
+}
+
+static void settle_guarded(Ctx *cx, void *arg)
+{
+    const Program *p = arg;
+    steps_settle(cx, p->root);
+}
+
+/* All kernels that are being compiled: waits for them. */
+static void program_settle(Ctx *cx, Program *p)
+{
+    if (!p->opt.background) return;
+    background_wait(cx, p->opt.background);
+    pthread_mutex_lock(&p->lock);
+    Status st = guard_call(cx, settle_guarded, p);
+    pthread_mutex_unlock(&p->lock);
+    if (st != E_OK) fail_again(cx);
+}
+
 static void walk(Ctx *cx, Program *p, Arena *a, const Tensor *in, Tensor *out, const size_t *out_bytes, bool profile, bool prepare_only)
 {
     int n = argument_count(p);
@@ -273,9 +301,13 @@ static void walk(Ctx *cx, Program *p, Arena *a, const Tensor *in, Tensor *out, c
     }
     pthread_mutex_unlock(&p->lock);
     if (st != E_OK) fail_again(cx);
-    if (prepare_only) segment_prepare(cx, f.last->seg, f.syms);
-    else segment_run(cx, a, f.last->seg, w.in, f.syms, out, out_bytes, profile ? f.last->seconds : NULL);
+    if (prepare_only) {
+        program_settle(cx, p);
+        segment_prepare(cx, f.last->seg, f.syms);
+    } else segment_run(cx, a, f.last->seg, w.in, f.syms, out, out_bytes, profile ? f.last->seconds : NULL);
 }
+
+bool program_compiling(Program *p) { return background_busy(p->opt.background); }
 
 void program_prepare(Ctx *cx, Program *p, const Tensor *in)
 {
@@ -300,6 +332,7 @@ void program_profile(Ctx *cx, Program *p, const Tensor *in, int runs, RunStats *
 {
     Arena *a = arena_new(cx);
     int nout = p->graph->nout, total = 0;
+    if (p->opt.background) program_prepare(cx, p, in);
     VEC(double *) sample = { 0 };
     double *device = NEWS(a, double, runs + 1);
     for (int r = 0; r < runs; r++) {

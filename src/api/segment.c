@@ -1,6 +1,7 @@
 /* One graph compiled: plan, kernels as loops, kernels as text, kernels as code; then what depends on constants only is run. See instance.c for runs. */
 #include "api/segment.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Kernels between which each node lives in memory. */
@@ -136,18 +137,62 @@ static void print_kernels(Ctx *cx, Segment *s)
 
 static bool is_built(const Segment *s, int part) { return s->part[part].loops && (s->part[part].once || !s->target->ahead) && s->target->device; }
 
+/* In the background, if that is allowed and something must be compiled. */
 static void build_kernels(Ctx *cx, Segment *s)
 {
     int n = s->npart, m = 0;
-    KernelText *text = NEWS(s->arena, KernelText, n + 1);
-    const Kernel **out = NEWS(s->arena, const Kernel *, n + 1);
+    KernelText *text = s->text = NEWS(s->arena, KernelText, n + 1);
+    const Kernel **out = s->out = NEWS(s->arena, const Kernel *, n + 1);
     for (int i = 0; i < n; i++)
         if (is_built(s, i)) text[m++] = (KernelText){ .name = s->part[i].src.name, .text = s->part[i].src.code, .cost = s->part[i].loops->cost, .note = &s->part[i].note };
+    s->ntext = m;
     if (!m) return;
     RtError e = { .launch = -1 };
-    if (s->target->api->build(s->target->device, s->target->prelude, m, text, out, &s->times.build, cx->cancel, &e) != E_OK) segment_raise(cx, NULL, &e);
-    m = 0;
-    for (int i = 0; i < n; i++) if (is_built(s, i)) s->part[i].built = out[m++];
+    s->times.build.there_only = s->opt.background && !is_staged(s) && !s->opt.check;
+    Status st = s->target->api->build(s->target->device, s->target->prelude, m, text, out, &s->times.build, cx->cancel, &e);
+    if (st == E_COMPILE && s->times.build.there_only) {
+        s->build_error = e;
+        atomic_store(&s->state, SEG_failed);
+    } else if (st != E_OK) segment_raise(cx, NULL, &e);
+    else if (s->times.build.missing) atomic_store(&s->state, SEG_compiling);
+}
+
+/* What needs code: constants that kernels compute, and addresses. */
+static void segment_finish(Ctx *cx, void *arg)
+{
+    Segment *s = arg;
+    arena_bind(s->arena, cx);
+    for (int i = 0, m = 0; i < s->npart; i++) if (is_built(s, i)) s->part[i].built = s->out[m++];
+    s->fixed = NEWS(s->arena, void *, s->g->node.n + 1);     /* packing added nodes */
+    find_lives(s);
+    find_shares(s);
+    segment_run_once(cx, s);
+    segment_pack(cx, s);
+}
+
+bool segment_ready(Ctx *cx, Segment *s)
+{
+    int state = atomic_load_explicit(&s->state, memory_order_acquire);
+    if (state == SEG_made) return true;
+    if (state != SEG_compiled) return false;
+    pthread_mutex_lock(&s->lock);       /* another thread may be about it */
+    Status st = E_OK;
+    if (atomic_load(&s->state) == SEG_compiled) {
+        st = guard_call(cx, segment_finish, s);
+        s->build_error = (RtError){ .code = st, .launch = -1 };
+        if (st != E_OK) snprintf(s->build_error.text, sizeof s->build_error.text, "%.1000s", cx->text);
+        atomic_store_explicit(&s->state, st == E_OK ? SEG_made : SEG_failed, memory_order_release);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (st != E_OK) fail_again(cx);
+    return atomic_load(&s->state) == SEG_made;
+}
+
+void segment_settle(Ctx *cx, Segment *s)
+{
+    if (segment_ready(cx, s)) return;
+    if (atomic_load(&s->state) == SEG_failed) segment_raise(cx, NULL, &s->build_error);
+    fail(cx, E_DEVICE, "kernels were being compiled when the process was copied by fork()");
 }
 
 static void try_kernels(Ctx *cx, void *arg) { print_kernels(cx, arg); }
@@ -191,20 +236,19 @@ static void segment_make(Ctx *cx, void *arg)
     double t2 = time_now();
     build_kernels(cx, s);
     double t3 = time_now();
-    s->fixed = NEWS(a, void *, g->node.n + 1);       /* packing added nodes */
-    find_lives(s);
-    find_shares(s);
-    segment_run_once(cx, s);
-    segment_pack(cx, s);
+    if (atomic_load(&s->state) == SEG_made) segment_finish(cx, s);
     s->times.plan_s = t1 - t0; s->times.print_s = t2 - t1; s->times.build_s = t3 - t2;
-    log_line(cx, 1, "segment: %d nodes, %d kernels; plan %.1f ms, print %.1f ms, build %.1f ms (%d compiled, %d from disk)", g->node.n, s->npart,
-        1e3 * (t1 - t0), 1e3 * (t2 - t1), 1e3 * (t3 - t2), s->times.build.compiled, s->times.build.from_disk);
+    log_line(cx, 1, "segment: %d nodes, %d kernels; plan %.1f ms, print %.1f ms, build %.1f ms (%d compiled, %d from disk, %d being compiled)", g->node.n, s->npart,
+        1e3 * (t1 - t0), 1e3 * (t2 - t1), 1e3 * (t3 - t2), s->times.build.compiled, s->times.build.from_disk, s->times.build.missing);
 }
 
 Segment *segment_new(Ctx *cx, const Target *t, Graph *g, const ProgramOptions *o)
 {
     SegmentMaking mk = { arena_new(cx), t, g, o, NULL };
-    if (guard_call(cx, segment_make, &mk) == E_OK) return mk.s;
+    if (guard_call(cx, segment_make, &mk) == E_OK) {
+        if (atomic_load(&mk.s->state) == SEG_compiling) background_add(o->background, mk.s);
+        return mk.s;
+    }
     if (mk.s) segment_free(mk.s);
     else arena_free(mk.a);
     fail_again(cx);
@@ -213,6 +257,7 @@ Segment *segment_new(Ctx *cx, const Target *t, Graph *g, const ProgramOptions *o
 void segment_free(Segment *s)
 {
     if (!s) return;
+    if (atomic_load(&s->state) == SEG_compiling) background_drop(s->opt.background, s);
     while (s->idle) { Instance *x = s->idle; s->idle = x->next; instance_free(s, x); }
     for (Packed *p = s->packed; p; p = p->next) block_free(p->data);
     if (s->upload_block) s->target->api->release(s->target->device, s->upload_block);

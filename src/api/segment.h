@@ -4,7 +4,10 @@
 #include "api/api.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
+/* made: its kernels are there. compiling: in the hands of background.c. compiled: the next run finishes it. failed: build_error says why */
+typedef enum SegState { SEG_made, SEG_compiling, SEG_compiled, SEG_failed } SegState;
 enum { MAX_IDLE = 8 };                  /* idle instances that are kept */
 
 typedef struct Part {                   /* one kernel of the plan; loops NULL: a call */
@@ -47,6 +50,10 @@ struct Segment {
     VEC(Dim *) limit;                   /* where one of these sizes is 0 the interpreter runs it: see LoopKernel */
     bool interpreted; const char *interpreted_why;      /* no kernels: the reference interpreter runs it */
     pthread_mutex_t lock;               /* over idle and last_syms */
+    _Atomic int state;                  /* SegState */
+    int ntext; KernelText *text; const Kernel **out;         /* to be built, and what came of it */
+    RtError build_error;
+    struct Segment *next_compiled;      /* of background.c */
     Instance *idle; int nidle;
     int64_t *last_syms; int64_t last_temp;
     int dump;                           /* number of its files in SN_DUMP's folder */
@@ -63,6 +70,7 @@ bool segment_is_output(const Segment *s, const Node *n);
 void segment_raise(Ctx *cx, const Segment *s, const RtError *e);
 void segment_run_once(Ctx *cx, Segment *s);                  /* kernels that depend on constants only */
 void segment_pack(Ctx *cx, Segment *s);                      /* constants that kernels want in another order of axes */
+bool segment_ready(Ctx *cx, Segment *s);                     /* its kernels can be run now; finishes it when they are new */
 void instance_free(const Segment *s, Instance *x);
 int64_t node_bytes(const Node *n, const int64_t *syms);
 void *device_block(Ctx *cx, const Segment *s, int64_t bytes);

@@ -746,7 +746,7 @@ static int kernels_unique(int n, const KernelText *k, uint64_t prelude, uint64_t
 Status builder_build(Builder *b, const char *prelude, int n, const KernelText *k, KernelFn *out,
                      BuildStats *stats, volatile int *cancel, RtError *e)
 {
-    BuildStats own = { .asked = n };
+    BuildStats own = { .asked = n, .there_only = stats && stats->there_only };
     double start = time_now();
     Status st = E_OK;
     size_t room = (size_t)(n > 0 ? n : 1);
@@ -785,11 +785,15 @@ Status builder_build(Builder *b, const char *prelude, int n, const KernelText *k
     if (st)
         goto done;
     own.unique = m;
-    if (missing && (st = build_missing(b, prelude, k, item, missing, &own, cancel, e)))
+    if (own.there_only)
+        own.missing = missing;
+    else if (missing && (st = build_missing(b, prelude, k, item, missing, &own, cancel, e)))
         goto done;
     pthread_mutex_lock(&b->lock);
-    for (int i = 0; i < n; i++)
-        out[i] = b->fn[keymap_get(&b->fn_of, key[which[i]])];
+    for (int i = 0; i < n; i++) {
+        int at = keymap_get(&b->fn_of, key[which[i]]);
+        out[i] = at >= 0 ? b->fn[at] : NULL;
+    }
     pthread_mutex_unlock(&b->lock);
 done:
     own.seconds = time_now() - start;

@@ -49,7 +49,8 @@ typedef struct Launch {
     int id;                             /* reported back in errors */
 } Launch;
 
-typedef struct BuildStats { int asked, unique, from_memory, from_disk, compiled, processes; double seconds; } BuildStats;
+/* there_only is asked for by the caller: no compiler is started, and a kernel that is not there yet is NULL and counts as missing. */
+typedef struct BuildStats { bool there_only; int asked, unique, from_memory, from_disk, compiled, processes, missing; double seconds; } BuildStats;
 
 /* ---- struct Device: one for each target; dev_cpu.c. All fields are needed unless marked (optional) ------ */
 typedef struct Device Device;

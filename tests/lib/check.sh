@@ -10,6 +10,7 @@ T=${T%.sh}
 T=$BUILD/tests/files/${T//\//_}
 rm -rf "$T"
 mkdir -p "$T"
+export SN_WAIT=1        # tests are of kernels, unless they say otherwise
 export SN_CACHE=${SN_CACHE:-$BUILD/tests/kernels} SN_CACHE_MB=${SN_CACHE_MB:-2048}
 passed=0 failed=0 skipped=0
 

@@ -12,6 +12,7 @@ for mode in ${MODES:-fused}; do
     fused) judge fused "$T/cases" ;;
     unfused) judge unfused "$T/cases" --no-fuse ;;
     interpreter) judge interpreter "$T/cases" --interpreter ;;
+    ready) SN_READY=1 judge ready "$T/cases" --interpreter ;;
     esac
 done
 finish

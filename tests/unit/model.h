@@ -1,4 +1,5 @@
-/* Models in ONNX's text syntax, run three ways and compared with given results: the reference interpreter, a program with fusion, a program without.
+/* Models in ONNX's text syntax, run four ways and compared with given results: the reference interpreter, the same with the loops of the ready tier, a program
+ * with fusion, a program without.
  *
  * Tensors are written as "f32[2,3] 1 2 3 4 5 6; i64[] 7": dtype, shape, values. One value fills the tensor; v*n is n times v; a..b counts up or down by
  * one; nan, inf and -0 mean what they say. Programs run twice, the second time over poisoned memory, and must give the same bits and leave their
@@ -14,8 +15,8 @@
 
 #define OPSET(v) "<ir_version: 10, opset_import: [\"\" : " #v "]>\n"
 enum { TRIAL_PORTS = 1100 };
-typedef enum TrialMode { MODE_interpreter, MODE_fused, MODE_unfused, MODE_COUNT } TrialMode;
-static const char *const mode_name[MODE_COUNT] = { "interpreter", "fused", "unfused" };
+typedef enum TrialMode { MODE_interpreter, MODE_ready, MODE_fused, MODE_unfused, MODE_COUNT } TrialMode;
+static const char *const mode_name[MODE_COUNT] = { "interpreter", "ready tier", "fused", "unfused" };
 
 typedef struct Trial {
     Ctx cx;
@@ -113,7 +114,8 @@ static inline void trial_body(Ctx *cx, void *arg)
     if (!r->model->graph) onnx_load(cx, r->model, r->path, r->text, r->text ? strlen(r->text) : 0);
     r->nout = r->model->graph->nout;
     r->out = NEWS(r->arena, Tensor, r->nout + 1);
-    if (r->mode == MODE_interpreter) {
+    cx->opt.ready = r->mode == MODE_ready;
+    if (r->mode <= MODE_ready) {
         interp_run(cx, r->arena, r->model, r->in, r->out);
         return;
     }
@@ -187,7 +189,7 @@ static inline int trial_mode(TrialMode mode, const char *text, const char *in, c
     return bad;
 }
 
-/* All three ways give what is wanted. */
+/* All four ways give what is wanted. */
 static inline void trial_gives_at(const char *text, const char *in, const char *want, double tol, const char *file, int line)
 {
     int bad = 0;
