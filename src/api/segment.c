@@ -148,9 +148,11 @@ static void build_kernels(Ctx *cx, Segment *s)
     s->ntext = m;
     if (!m) return;
     RtError e = { .launch = -1 };
-    s->times.build.there_only = s->opt.background && !is_staged(s) && !s->opt.check;
-    Status st = s->target->api->build(s->target->device, s->target->prelude, m, text, out, &s->times.build, cx->cancel, &e);
-    if (st == E_COMPILE && s->times.build.there_only) {
+    const DeviceApi *api = s->target->api;
+    bool later = s->opt.background && api->find && !s->opt.check;
+    Status st = later ? api->find(s->target->device, s->target->prelude, m, text, out, &s->times.build, &e)
+                      : api->build(s->target->device, s->target->prelude, m, text, out, &s->times.build, cx->cancel, &e);
+    if (st == E_COMPILE && later) {
         s->build_error = e;
         atomic_store(&s->state, SEG_failed);
     } else if (st != E_OK) segment_raise(cx, NULL, &e);

@@ -743,10 +743,10 @@ static int kernels_unique(int n, const KernelText *k, uint64_t prelude, uint64_t
     return m;
 }
 
-Status builder_build(Builder *b, const char *prelude, int n, const KernelText *k, KernelFn *out,
-                     BuildStats *stats, volatile int *cancel, RtError *e)
+static Status kernels_get(Builder *b, const char *prelude, int n, const KernelText *k, bool compile,
+                          KernelFn *out, BuildStats *stats, volatile int *cancel, RtError *e)
 {
-    BuildStats own = { .asked = n, .there_only = stats && stats->there_only };
+    BuildStats own = { .asked = n };
     double start = time_now();
     Status st = E_OK;
     size_t room = (size_t)(n > 0 ? n : 1);
@@ -785,7 +785,7 @@ Status builder_build(Builder *b, const char *prelude, int n, const KernelText *k
     if (st)
         goto done;
     own.unique = m;
-    if (own.there_only)
+    if (!compile)
         own.missing = missing;
     else if (missing && (st = build_missing(b, prelude, k, item, missing, &own, cancel, e)))
         goto done;
@@ -803,6 +803,18 @@ done:
     block_free(first);
     block_free(key);
     return st;
+}
+
+Status builder_build(Builder *b, const char *prelude, int n, const KernelText *k, KernelFn *out,
+                     BuildStats *stats, volatile int *cancel, RtError *e)
+{
+    return kernels_get(b, prelude, n, k, true, out, stats, cancel, e);
+}
+
+Status builder_find(Builder *b, const char *prelude, int n, const KernelText *k, KernelFn *out,
+                    BuildStats *stats, RtError *e)
+{
+    return kernels_get(b, prelude, n, k, false, out, stats, NULL, e);
 }
 
 /* ---- one call of the compiler ---- */

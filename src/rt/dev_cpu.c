@@ -188,6 +188,19 @@ static Status cpu_build(Device *d, const char *prelude, int n, const KernelText 
     return st;
 }
 
+static Status cpu_find(Device *d, const char *prelude, int n, const KernelText *k, const Kernel **out,
+                       BuildStats *stats, RtError *e)
+{
+    KernelFn *fn = block_alloc((size_t)(n > 0 ? n : 1) * sizeof *fn);
+    if (!fn)
+        return rt_fail(e, E_NOMEM, "no memory to look for %d kernels", n);
+    Status st = builder_find(d->builder, prelude, n, k, fn, stats, e);
+    for (int i = 0; i < n && !st; i++)
+        out[i] = fn[i] ? kernel_of(fn[i]) : NULL;
+    block_free(fn);
+    return st;
+}
+
 /* ---- run ---- */
 
 static Lane *lane_take(Device *d)
@@ -363,5 +376,6 @@ const DeviceApi dev_cpu = {
     .write = cpu_copy,
     .read = cpu_copy,
     .build = cpu_build,
+    .find = cpu_find,
     .run = cpu_run,
 };

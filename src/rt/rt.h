@@ -49,8 +49,7 @@ typedef struct Launch {
     int id;                             /* reported back in errors */
 } Launch;
 
-/* there_only is asked for by the caller: no compiler is started, and a kernel that is not there yet is NULL and counts as missing. */
-typedef struct BuildStats { bool there_only; int asked, unique, from_memory, from_disk, compiled, processes, missing; double seconds; } BuildStats;
+typedef struct BuildStats { int asked, unique, from_memory, from_disk, compiled, processes, missing; double seconds; } BuildStats;
 
 /* ---- struct Device: one for each target; dev_cpu.c. All fields are needed unless marked (optional) ------ */
 typedef struct Device Device;
@@ -69,6 +68,8 @@ typedef struct DeviceApi {
     Status (*read)(Device *d, void *dst, const void *src, size_t n, RtError *e);
     /* Builds (or finds in memory or on disk) kernels; `prelude` precedes each translation unit. out: one for each text. Thread-safe. */
     Status (*build)(Device *d, const char *prelude, int n, const KernelText *k, const Kernel **out, BuildStats *stats, volatile int *cancel, RtError *e);
+    /* (optional) The same without compiling: a kernel that is not there yet is NULL and counts as missing. */
+    Status (*find)(Device *d, const char *prelude, int n, const KernelText *k, const Kernel **out, BuildStats *stats, RtError *e);
     /* Runs the list in order; returns when all is done. seconds: NULL or one device time for each launch. threads: at most so many; 0: all. cancel: looked at
      * between launches and between parts of them (CANCELLED); NULL: never. Thread-safe: when the pool is busy with another caller's list, this one runs
      * on its own thread. */
@@ -148,6 +149,7 @@ const char *builder_isa(Builder *b);    /* "avx512" "avx2" "sse2" "neon" "plain"
 const char *builder_compiler(Builder *b, RtError *e);      /* "cc (Debian 12.2.0-14) 12.2.0"; NULL when there is none (COMPILE, with what to install) */
 const char *builder_command(Builder *b);                   /* the compiler line, for readers of generated source */
 Status builder_build(Builder *b, const char *prelude, int n, const KernelText *k, KernelFn *out, BuildStats *stats, volatile int *cancel, RtError *e);
+Status builder_find(Builder *b, const char *prelude, int n, const KernelText *k, KernelFn *out, BuildStats *stats, RtError *e);       /* compiles nothing: NULL for what is missing */
 
 /* ---- nvrtc.c: the builder's toolchain for CUDA ------------------------------------------------------------- */
 typedef struct Nvrtc Nvrtc;
