@@ -5,12 +5,12 @@
  * bit for bit the interpreter's. And a sum of products whose factors miss some of its axes (a matrix product, a convolution, whatever it came from) is
  * computed by panels: each factor is evaluated over its own axes only, by the interpreter's programs, so paddings, gathers and casts in it need no case of
  * their own, and is written in the order in which a block of 8 rows and 16 columns reads it. Products are added in float32, KC at a time, and these sums
- * added up: the liberty that kernels have (the order of a sum, and a product that is not rounded). */
+ * added up with what each addition loses: the liberty that kernels have (the order of a sum, and a product that is not rounded). */
 #include "ir/eval.h"
 #include <math.h>
 #include <string.h>
 
-enum { ROWS = 8, COLS = 16, KC = 256, FEWEST = 2 };
+enum { ROWS = 8, COLS = 16, KC = 64, FEWEST = 2 };
 static const int64_t panel_limit = (int64_t)16 << 20;       /* floats of the packed rows at a time */
 static const int64_t least_work = 20000;                    /* products from which panels pay */
 
@@ -121,7 +121,7 @@ void floats_ew(Op op, int n, const float *x, const float *y, void *restrict to)
     attribute static void block_##name(int64_t k, const float *a, const float *b, float *c) \
     { \
         for (int h = 0; h < COLS; h += (width)) { \
-            Vec##name sum[ROWS] = { 0 }; \
+            Vec##name sum[ROWS] = { 0 }, lost[ROWS] = { 0 }; \
             for (int64_t from = 0; from < k; from += KC) { \
                 Vec##name part[ROWS] = { 0 }; \
                 int64_t to = from + KC < k ? from + KC : k; \
@@ -130,8 +130,11 @@ void floats_ew(Op op, int n, const float *x, const float *y, void *restrict to)
                     for (int r = 0; r < ROWS; r++) \
                         part[r] += v * a[i * ROWS + r]; \
                 } \
-                for (int r = 0; r < ROWS; r++) \
-                    sum[r] += part[r]; \
+                for (int r = 0; r < ROWS; r++) { \
+                    Vec##name add = part[r] - lost[r], next = sum[r] + add; \
+                    lost[r] = (next - sum[r]) - add; \
+                    sum[r] = next; \
+                } \
             } \
             for (int r = 0; r < ROWS; r++) \
                 *(Vec##name *)(c + r * COLS + h) = sum[r]; \
@@ -491,6 +494,17 @@ static void taps_add(const Eval *ev, const Taps *t, int n, float *restrict acc)
     }
 }
 
+/* acc += part, with what earlier additions lost. */
+static void taps_carry(int n, float *restrict acc, float *restrict lost, float *restrict part)
+{
+    for (int j = 0; j < n; j++) {
+        float add = part[j] - lost[j], next = acc[j] + add;
+        lost[j] = (next - acc[j]) - add;
+        acc[j] = next;
+        part[j] = 0;
+    }
+}
+
 /* One result from the lanes of a reduced axis. */
 static float taps_close(FoldKind kind, int n, const float *acc)
 {
@@ -533,27 +547,26 @@ bool ready_taps(Eval *ev, const Node *n, const Tensor *out)
     uint32_t lane_bit = axis_bit(ev->lane);
     bool serial = red & lane_bit;
     int64_t extent = ev->dim[ev->lane];
-    float part[LANES], acc[LANES], start = (float)fold_start(n->kind, DT_f32).f;
+    float part[LANES], acc[LANES], lost[LANES], start = (float)fold_start(n->kind, DT_f32).f;
     do {
         for (int64_t l = 0; l < (serial ? 1 : extent); l += LANES) {
             int m = extent - l < LANES ? (int)(extent - l) : LANES, taps = 0;
             for (int j = 0; j < m; j++)
-                part[j] = acc[j] = start;
+                part[j] = acc[j] = start, lost[j] = 0;
             do {
                 for (int64_t c = l; c < (serial ? extent : l + 1); c += LANES) {
                     ev->idx[ev->lane] = c;
                     taps_add(ev, &t, serial && extent - c < LANES ? (int)(extent - c) : m, t.kind == FOLD_sum ? part : acc);
-                }
-                if (t.kind == FOLD_sum && ++taps == KC) {
-                    for (int j = 0; j < m; j++)
-                        acc[j] += part[j], part[j] = 0;
-                    taps = 0;
+                    if (t.kind == FOLD_sum && ++taps == KC) {
+                        taps_carry(m, acc, lost, part);
+                        taps = 0;
+                    }
                 }
                 if (serial)
                     ev->idx[ev->lane] = 0;
             } while (nest_next(ev, red & ~lane_bit));
-            for (int j = 0; j < m && t.kind == FOLD_sum; j++)
-                acc[j] += part[j];
+            if (t.kind == FOLD_sum)
+                taps_carry(m, acc, lost, part);
             float *to = (float *)out->data;
             for (int k = 0; k < x->rank; k++)
                 to += ev->idx[k] * stride[k];
