@@ -104,11 +104,18 @@ def array_of(tensor: _core.Tensor) -> Array:
 
 
 def bare(array: Array) -> tuple[Array, int] | None:
-    """An array of a type that NumPy lacks as its bare bytes, with the number of the dtype; None for other arrays."""
+    """An array of a type that NumPy lacks as its bare bytes, with the number of the dtype; None for other arrays. Integers below 8 bits are copied."""
     row = _BY_NUMPY.get(array.dtype.name)
     if row is None or not row.storage:
         return None
+    if "int" in row.word:               # ml_dtypes leaves the bits above an int4 open, the library wants the number in a byte
+        return array.astype(row.storage), row.number
     return array.view(row.storage), row.number
+
+
+def dense(array: Array) -> Array:
+    """The array, or a row-major copy of one that is not. Keeps rank 0, which numpy.ascontiguousarray does not."""
+    return array if array.flags.c_contiguous else array.copy()
 
 
 def adapter(names: list[str], numbers: list[int], kind: str = "input") -> Callable[[Any, int], tuple[Any, int]]:
@@ -123,14 +130,14 @@ def adapter(names: list[str], numbers: list[int], kind: str = "input") -> Callab
             raise _core.InvalidArgument(f"{name} is a {type(value).__name__} that makes no array: {e}") from e
         pair = bare(array)
         if pair:
-            return np.ascontiguousarray(pair[0]), pair[1]
+            return dense(pair[0]), pair[1]
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         row = _BY_NUMPY.get(array.dtype.name)
         if row is None:
             wanted = f", wanted {name_of(number)}" if name_of(number) else ""
             raise _core.InvalidArgument(f"{name} has the dtype {array.dtype}{wanted}")
-        return array if array.flags.c_contiguous else np.ascontiguousarray(array), row.number
+        return dense(array), row.number
     return adapt
 
 
@@ -139,7 +146,7 @@ def adapt_output(value: Any, index: int) -> tuple[Any, int]:
     import numpy as np
     if isinstance(value, np.ndarray) and value.flags.writeable and value.flags.c_contiguous:
         pair = bare(value)
-        if pair:
+        if pair and np.shares_memory(pair[0], value):
             return pair
     raise _core.InvalidArgument(f"output {index}: a writable, row-major array or buffer is wanted, not {type(value).__name__}"
                                 + (f" of strides {value.strides} and dtype {value.dtype}" if isinstance(value, np.ndarray) else ""))

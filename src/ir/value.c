@@ -67,7 +67,7 @@ static inline int64_t iv_shl(int64_t a, int64_t b, DType t)
 static inline int64_t iv_shr(int64_t a, int64_t b, DType t)
 {
     if ((uint64_t)b >= (uint64_t)dtype_bits(t))
-        return 0;
+        return a < 0 && t != DT_u64 ? -1 : 0;
     if (a >= 0 || t == DT_u64)
         return (int64_t)((uint64_t)a >> b);
     return (int64_t)~(~(uint64_t)a >> b);

@@ -1,6 +1,6 @@
 """The official runner of the ONNX backend tests over sinter.backend.
 
-    python backend_test.py [--excluded FILE] [--part K/N] [WORD...]     cases with a WORD in their name; part K of N: every N-th
+    python backend_test.py [--excluded FILE] [--part K/N] [--interpret] [--run-excluded] [WORD...]     cases with a WORD in their name; part K of N: every N-th
 
 FILE has one exclusion a line: a regular expression, then the reason. Prints each failure, then one line "N passed, N failed, N skipped"; an exclusion
 that matches no case counts as a failure, and so does one whose cases all pass.
@@ -29,6 +29,8 @@ class Result(unittest.TestResult):
         message = str(error[1]).strip()
         self.bad.append((test._testMethodName, error[0].__name__ + ": " + " | ".join(message.splitlines()[:6])[:400]))
 
+        print("FAILED: %s: %s" % self.bad[-1], file=sys.__stdout__, flush=True)
+
     addError = addFailure
 
 
@@ -37,6 +39,7 @@ def main():
     parser.add_argument("--excluded")
     parser.add_argument("--part", default="1/1")
     parser.add_argument("--run-excluded", action="store_true")
+    parser.add_argument("--interpret", action="store_true", help="the reference interpreter instead of kernels")
     parser.add_argument("words", nargs="*")
     args = parser.parse_args()
     excluded = []
@@ -45,7 +48,7 @@ def main():
             if line.strip() and not line.startswith("#"):
                 pattern, _, reason = line.strip().partition(" ")
                 excluded.append((re.compile(pattern), reason.strip()))
-    runner = onnx.backend.test.BackendTest(sinter.backend.SinterBackend, __name__)
+    runner = onnx.backend.test.BackendTest(sinter.backend.SinterBackend, __name__, {"interpret": True} if args.interpret else {})
     suites = [unittest.defaultTestLoader.loadTestsFromTestCase(case) for case in runner.test_cases.values()]
     tests = sorted((t for suite in suites for t in suite if t._testMethodName.endswith("_cpu")), key=lambda t: t._testMethodName)
     names = [t._testMethodName for t in tests]
@@ -72,8 +75,6 @@ def main():
             t.run(result)
         finally:
             sys.stdout = stdout
-    for name, message in result.bad:
-        print(f"FAILED: {name}: {message}")
     print(f"{len(result.good)} passed, {len(result.bad) + bad} failed, {skipped + len(result.skipped)} skipped", flush=True)
     return 1 if result.bad or bad else 0
 

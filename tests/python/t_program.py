@@ -95,6 +95,11 @@ class Arrays(unittest.TestCase):
             y = p(x)
             self.assertEqual(y.dtype, x.dtype)
             self.assertEqual(y.tolist(), x.tolist())
+        for name, dtype, low in (("i4", ml_dtypes.int4, -8), ("i2", ml_dtypes.int2, -2)):
+            x = np.array([low, low + 1, -1, 0, 1], dtype)
+            self.assertEqual(one_op("Cast", name, shape=["n"], to="i32")(x).tolist(), [low, low + 1, -1, 0, 1])
+            self.assertEqual(one_op("Cast", "i32", shape=["n"], to=name)(x.astype(np.int32)).tolist(), x.tolist())
+        self.assertEqual(one_op("Identity", "bf16", shape=[])(np.array(2, ml_dtypes.bfloat16)).shape, ())
         y = one_op("Add", "bf16", "bf16", shape=["n"])(np.array([1.5], ml_dtypes.bfloat16), np.array([2], ml_dtypes.bfloat16))
         self.assertEqual(float(y[0]), 3.5)
 

@@ -280,7 +280,7 @@ static void test_bytes(void **state)
                                a | b,
                                a ^ b,
                                shift == 8 ? 0 : (int)((unsigned)a << shift),
-                               shift == 8 ? 0 : (a >> shift),
+                               a >> shift,
                                power,
                                -a,
                                a < 0 ? -a : a,
@@ -330,6 +330,8 @@ static void test_ints(void **state)
                 ew_i(OP_shr, DT_i64, -8, 1) == -4);
     assert_true(ew_i(OP_shl, DT_u32, 3, 31) == (int64_t)0x80000000u && ew_i(OP_shl, DT_i64, 1, -1) == 0 &&
                 ew_i(OP_shr, DT_u32, 1, 32) == 0);
+    assert_true(ew_i(OP_shr, DT_i32, -8, 32) == -1 && ew_i(OP_shr, DT_i8, -8, -1) == -1 &&
+                ew_i(OP_shr, DT_i8, 8, 8) == 0 && ew_i(OP_shr, DT_u64, top, 64) == 0);
     assert_true(ew_i(OP_pow, DT_i64, 3, 4) == 81 && ew_i(OP_pow, DT_i64, -2, 63) == low &&
                 ew_i(OP_pow, DT_i64, 2, -1) == 0);
     assert_true(ew_i(OP_pow, DT_i64, -1, -3) == -1 && ew_i(OP_pow, DT_i64, 0, 0) == 1 &&
