@@ -527,13 +527,20 @@ static Dim *exact_part(OpCall *o, Dim *d, int64_t by)
     return dim_div(o->g, d, c_dim(o, by));
 }
 
+/* Whether the channels are ordered by place in the block first (DCR), not by depth first (CRD). */
+static bool block_mode_dcr(OpCall *o)
+{
+    const char *mode = op_string(o, "mode", "DCR");
+    bool dcr = strcmp(mode, "DCR") == 0;
+    if (!dcr && strcmp(mode, "CRD")) fail(o->cx, E_FORMAT, "mode is '%s', wanted DCR or CRD", mode);
+    return dcr;
+}
+
 void op_depthtospace(OpCall *o)
 {
     Graph *g = o->g;
     int64_t b = block_size(o);
-    const char *mode = op_string(o, "mode", "DCR");
-    bool dcr = strcmp(mode, "DCR") == 0;
-    if (!dcr && strcmp(mode, "CRD")) fail(o->cx, E_FORMAT, "mode is '%s', wanted DCR or CRD", mode);
+    bool dcr = block_mode_dcr(o);
     Node *x = o->in[0];
     Dim *bd = c_dim(o, b), *c = exact_part(o, x->dims[1], b * b), *const *d = x->dims;
     Node *y = dcr ? g_transpose(g, g_reshape(g, x, 6, (Dim *[]){ d[0], bd, bd, c, d[2], d[3] }), (int[]){ 0, 3, 4, 1, 5, 2 })
@@ -547,7 +554,8 @@ void op_spacetodepth(OpCall *o)
     int64_t b = block_size(o);
     Node *x = o->in[0];
     Dim *bd = c_dim(o, b), *const *d = x->dims, *h = exact_part(o, d[2], b), *w = exact_part(o, d[3], b);
-    Node *y = g_transpose(g, g_reshape(g, x, 6, (Dim *[]){ d[0], d[1], h, bd, w, bd }), (int[]){ 0, 3, 5, 1, 2, 4 });
+    const int dcr[] = { 0, 3, 5, 1, 2, 4 }, crd[] = { 0, 1, 3, 5, 2, 4 };
+    Node *y = g_transpose(g, g_reshape(g, x, 6, (Dim *[]){ d[0], d[1], h, bd, w, bd }), block_mode_dcr(o) ? dcr : crd);
     o->out[0] = g_reshape(g, y, 4, (Dim *[]){ d[0], dim_mulc(g, d[1], b * b), h, w });
 }
 

@@ -53,6 +53,12 @@ static const Row rows[] = {
     { "a causal convolution carries its last places", "<ir_version: 8, opset_import: [\"\" : 27]>\n"
       "g (float[1,1,2] x, float[1,1,2] s) => (float y, float t) <float[1,1,3] w = {1,10,100}> { y, t = CausalConvWithState(x, w, , s) }",
       { "f32 1,1,2: 3 4", "f32 1,1,2: 1 2" }, { "f32 1,1,2: 321 432", "f32 1,1,2: 3 4" } },
+    { "blocks to channels, by place first and by depth first", "<ir_version: 8, opset_import: [\"\" : 28]>\n"
+      "g (float[1,2,2,2] x) => (float y, float z) { y = SpaceToDepth<blocksize=2>(x) z = SpaceToDepth<blocksize=2, mode=\"CRD\">(x) }",
+      { "f32 1,2,2,2: 1 2 3 4 5 6 7 8" }, { "f32 1,8,1,1: 1 5 2 6 3 7 4 8", "f32 1,8,1,1: 1 2 3 4 5 6 7 8" } },
+    { "a shift of all bits to the right leaves the sign", "<ir_version: 8, opset_import: [\"\" : 28]>\n"
+      "g (int8[4] x, int8[4] n) => (int8 y, int8 z) { y = BitShift<direction=\"RIGHT\">(x, n) z = BitShift<direction=\"LEFT\">(x, n) }",
+      { "i8 4: -3 -3 3 -128", "i8 4: 8 -1 9 7" }, { "i8 4: -1 -1 0 -1", "i8 4: 0 0 0 0" } },
     /* ---- resizing */
     { "a tie of the exact scale rounds up", HEAD "g (float[20] x) => (float y) <int64[1] s = {6}> { y = Resize<nearest_mode=\"round_prefer_ceil\">(x, , , s) }",
       { "f32 20: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19" }, { "f32 6: 1 5 8 11 15 18" } },
