@@ -148,6 +148,7 @@ enum { LONG_ROWS = 64 };                 /* statements, all copies counted */
 static bool is_long(const Printer *p, const KBlock *b, int from, int to)
 {
     int n = 0;
+    if (p->simt) return false;           /* arrays with an index that is not known lie in memory there */
     for (int i = from; i < to; i++) {
         const KStmt *s = &b->stmt.at[i];
         if (s->kind == KS_update || (s->kind == KS_val && s->val->kind == KV_fold && (s->val->fold->kind == FOLD_argmax || s->val->fold->kind == FOLD_argmin))) return false;

@@ -43,7 +43,7 @@ void print_point(Printer *p)
     for (int i = k->npar - 1; i >= 0; i--) {
         const KAxis *x = &k->par[i];
         const char *step = x->step == 1 ? "" : arena_fmt(p->arena, " * %lld", (long long)x->step), *q = i == k->npar - 1 ? "point" : arena_fmt(p->arena, "q%d", i + 1);
-        const char *name = x->step == 1 ? print_var(p, x->var) : arena_fmt(p->arena, "%s_0", print_var(p, x->var));
+        const char *name = k->pack <= 1 || i < k->npar - 1 ? print_var(p, x->var) : arena_fmt(p->arena, "%s_0", print_var(p, x->var));
         if (i) {
             const char *n = print_arg(p, x->step == 1 ? x->extent : dim_ceildiv(k->g, x->extent, dim_const(k->g, x->step)));
             print_line(p, "const i64 q%d = quot(%s, %s), %s = (%s - q%d * %s)%s;", i, q, n, name, q, i, n, step);

@@ -144,9 +144,13 @@ const KAddr *simt_pack_at(const LoopKernel *k, const KStmt *s);
 /* Their parts: */
 void kernel_merge(LoopKernel *k);                             /* adjacent axes become one */
 void kernel_chunks(LoopKernel *k);                            /* long float32 sums */
+void kernel_vary(LoopKernel *k);                              /* how values differ in a tile */
 void kernel_measure(LoopKernel *k);                           /* total, work, cost */
 /* tile.c */
 void tile_choose(LoopKernel *k, KLoop *vec);                  /* a contraction's tile of rows and vectors; vec: its loop over lanes, or NULL */
+/* Without lanes: points of an axis that a thread takes together, so that what does not change along it is loaded once for all of them: `most`, if there are that
+ * many and `least` threads are left. */
+void tile_rows(LoopKernel *k, int most, int64_t least);
 void tile_loops(LoopKernel *k);                               /* which loops are unrolled or split */
 int kernel_folds(const KBlock *b);
 void panel_choose(LoopKernel *k, KLoop *vec);                 /* panel.c */

@@ -188,6 +188,12 @@ static void vary_block(LoopKernel *k, KBlock *b, const Dim *lane, const Dim *row
     }
 }
 
+void kernel_vary(LoopKernel *k)
+{
+    vary_block(k, k->top, NULL, k->row_var);
+    vary_block(k, k->body, NULL, k->row_var);
+}
+
 /* ---- steps ------------------------------------------------------------------------------------------------------------------------------ */
 static bool has_update(const KBlock *b)
 {
@@ -323,8 +329,7 @@ void kernel_schedule(LoopKernel *k)
     }
     choose_steps(k, k->body);
     if (k->sub->kind != SUB_stream) { kernel_chunks(k); tile_loops(k); }
-    vary_block(k, k->top, NULL, k->row_var);
-    vary_block(k, k->body, NULL, k->row_var);
+    kernel_vary(k);
     kernel_measure(k);
     Dim *points = kernel_points(k);
     if (k->sub->kind == SUB_map && vec && dim_hint(g, points) * 4 >= (int64_t)32 << 20) k->stream = true;

@@ -5,7 +5,7 @@
  * taken when the row is long and its elements lie together; where the rows lie across memory, points read better. Sizes are hints: they decide speed only. */
 #include "kir/kir.h"
 
-enum { GROUP = 256, GROUP_HEAVY = 128, TEAM_LEAST = 32, TEAM_MOST = 512, TEAM_EACH = 4, ROW_LEAST = 24 };
+enum { GROUP = 256, GROUP_HEAVY = 128, TEAM_LEAST = 32, TEAM_MOST = 512, TEAM_EACH = 4, ROW_LEAST = 24, ROW_TILE = 8, THREADS_LEAST = 16384 };
 
 /* ---- which axis of a row is dealt out -------------------------------------------------------------------------------------------------- */
 /* Loads and stores inside loops over a row whose neighbours in `var` lie together. */
@@ -126,6 +126,7 @@ void kernel_simt(LoopKernel *k)
     k->threads = k->sub->kind == SUB_map ? GROUP : GROUP_HEAVY;
     if (k->sub->kind == SUB_rows) choose_team(k);
     if (k->sub->kind == SUB_map) choose_pack(k);
+    if (k->sub->kind == SUB_dot) tile_rows(k, ROW_TILE, THREADS_LEAST);
     kernel_chunks(k);
     kernel_measure(k);
 }

@@ -80,6 +80,28 @@ void tile_choose(LoopKernel *k, KLoop *vec)
 }
 
 /* ---- loops of the body ---------------------------------------------------------------------------------------------------------------------- */
+void tile_rows(LoopKernel *k, int most, int64_t least)
+{
+    int64_t points = 1, best = 1;
+    int row = -1;
+    for (int i = 0; i < k->npar; i++) points *= dim_hint(k->g, k->par[i].extent);
+    for (int i = 0; i + 1 < k->npar; i++) {
+        LoopCount c = { 0 };
+        count_loads(k->body, k->par[i].var, NULL, false, &c);
+        int64_t n = dim_hint(k->g, k->par[i].extent);
+        if (c.with && c.without && n > best) { best = n; row = i; }
+    }
+    if (row >= 0) {
+        int folds = kernel_folds(k->body), mr = folds > 1 ? most / folds : most;
+        while (mr > 1 && (mr > best || points / mr < least)) mr /= 2;
+        if (mr > 1) {
+            k->row_var = k->par[row].var; k->row_extent = k->par[row].extent;
+            k->par[row].step = k->mr = mr;
+        }
+    }
+    kernel_vary(k);
+}
+
 static int count_ops(const KBlock *b)
 {
     int n = 0;
