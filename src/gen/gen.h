@@ -64,6 +64,7 @@ typedef struct Printer {
     bool rolled;                        /* that loop over the rows is not unrolled: accumulators are read from copies */
     int lane_of;                        /* > 0: inside a loop over single lanes */
     VEC(const void *) pack;             /* loads (KVal) and stores (KStmt) that are done for several points at once: their elements lie in r0, r1 ... */
+    const char *pack_place;             /* where in it this point's element is */
     bool at_pack;                       /* the last parallel axis is printed as the first of these points */
     bool folded;                        /* parts of folds are put together by the printer's caller */
     bool simt, in_team, checks;         /* for groups of threads; inside a loop dealt out; printed: may report an error */
@@ -93,7 +94,7 @@ bool rows_whole(const LoopKernel *k);                            /* Does no tile
 void print_rolled(Printer *p, const KFold *f);
 /* gen_simt.c: the parallel variables at `point`; the frame around a printed body. each: points that a group takes at a time; shared: words of 8 bytes that it
  * shares, named so; form: for the comment, or NULL. */
-typedef struct SimtFrame { int threads; int64_t each; int shared; bool scratch; const char *form; } SimtFrame;
+typedef struct SimtFrame { int threads; int64_t each; int shared; bool scratch; const char *form, *names; } SimtFrame;     /* names: further declarations, or NULL */
 void print_point(Printer *p);
 void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource *out);
 /* gen_rows.c: rows kept in registers; false where that form does not serve, and nothing is done. */

@@ -43,7 +43,7 @@ void print_point(Printer *p)
     for (int i = k->npar - 1; i >= 0; i--) {
         const KAxis *x = &k->par[i];
         const char *step = x->step == 1 ? "" : arena_fmt(p->arena, " * %lld", (long long)x->step), *q = i == k->npar - 1 ? "point" : arena_fmt(p->arena, "q%d", i + 1);
-        const char *name = k->pack <= 1 || i < k->npar - 1 ? print_var(p, x->var) : arena_fmt(p->arena, "%s_0", print_var(p, x->var));
+        const char *name = (k->pack <= 1 || i < k->npar - 1) && !(k->tile_var && (x->var == k->tile_var || i == k->npar - 1)) ? print_var(p, x->var) : arena_fmt(p->arena, "%s_0", print_var(p, x->var));
         if (i) {
             const char *n = print_arg(p, x->step == 1 ? x->extent : dim_ceildiv(k->g, x->extent, dim_const(k->g, x->step)));
             print_line(p, "const i64 q%d = quot(%s, %s), %s = (%s - q%d * %s)%s;", i, q, n, name, q, i, n, step);
@@ -75,6 +75,7 @@ static void print_pack(Printer *p, const LoopKernel *k, const SimtWords *w)
         const char *ty = arena_fmt(p->arena, "PACK(%s, %d)", gen_storage(k->buf.at[buf].dt), k->pack);
         if (store) print_line(p, "%s r%d;", ty, i);
         else print_line(p, "const %s r%d = *(%sconst %s *)(%s);", ty, i, w->global, ty, print_place(p, buf, s->val->at.off));
+        p->pack_place = ".e[e]";
         vec_push(p->arena, &p->pack, store ? (const void *)s : (const void *)s->val);
     }
     p->at_pack = false;
@@ -96,6 +97,35 @@ static void print_pack(Printer *p, const LoopKernel *k, const SimtWords *w)
     print_line(p, "}");
 }
 
+/* The body for a tile: what is read across is read along into shared memory, and from there in the other order. names: gets the shared memory. */
+static void print_tile(Printer *p, const LoopKernel *k, const SimtWords *w, Text *names)
+{
+    const Dim *row = k->tile_var, *col = k->par[k->npar - 1].var;
+    const char *r = print_var(p, row), *c = print_var(p, col), *inside = arena_fmt(p->arena, "if (%s < %s && %s < %s) {", r, print_arg(p, row->a), c, print_arg(p, col->a));
+    const int n = SIMT_TILE;
+    print_line(p, "for (int e = thread; e < %d; e += %d) {", n * n, k->threads);
+    print_line(p, "const i64 %s = %s_0 + e %% %d, %s = %s_0 + e / %d;", r, r, n, c, c, n);
+    print_line(p, "%s", inside);
+    for (int i = 0; i < k->body->stmt.n; i++) {
+        const KStmt *s = &k->body->stmt.at[i];
+        if (!simt_turned(k, s)) continue;
+        text_add(names, "    %s%s r%d[%d][%d];\n", w->local, gen_storage(k->buf.at[s->val->buf].dt), p->pack.n, n, n + 1);
+        print_line(p, "r%d[e / %d][e %% %d] = *(%s);", p->pack.n, n, n, print_place(p, s->val->buf, s->val->at.off));
+        vec_push(p->arena, &p->pack, (const void *)s->val);
+    }
+    print_line(p, "}");
+    print_line(p, "}");
+    print_line(p, "BARRIER;");
+    print_line(p, "for (int e = thread; e < %d; e += %d) {", n * n, k->threads);
+    print_line(p, "const i64 %s = %s_0 + e / %d, %s = %s_0 + e %% %d;", r, r, n, c, c, n);
+    print_line(p, "%s", inside);
+    p->pack_place = arena_fmt(p->arena, "[e %% %d][e / %d]", n, n);
+    print_block(p, k->body);
+    print_line(p, "}");
+    print_line(p, "}");
+    print_line(p, "BARRIER;");
+}
+
 void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource *out)
 {
     Arena *a = p->arena;
@@ -107,7 +137,7 @@ void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource
     Text params = { .arena = a }, names = { .arena = a };
     out->buf = NEWS(a, int, k->buf.n + 1);
     out->nbuf = 0;
-    text_add(&names, "    const int thread = %s;\n", w->thread);
+    text_add(&names, "    const int thread = %s;\n%s", w->thread, f->names ? f->names : "");
     if (f->shared) text_add(&names, "    %si64 shared[%d];\n", w->local, f->shared);
     for (int i = 0; i < k->buf.n; i++) {
         const KBuf *b = &k->buf.at[i];
@@ -154,15 +184,17 @@ void gen_simt(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *w, Kernel
 {
     Text body = { .arena = a };
     Printer p = { .cx = cx, .arena = a, .k = k, .g = k->g, .t = &body, .indent = 1, .nv = 1, .simt = true };
-    bool team = k->team > 1;
+    bool team = k->team > 1 || k->tile_var;     /* a group takes a point, or a tile */
+    Text names = { .arena = a };
     print_prepare(&p);
     print_block(&p, k->top);
     if (team) print_line(&p, "for (i64 point = %s; point < total; point += %s) {", w->group, w->groups);
     else print_line(&p, "for (i64 point = %s * %d + thread; point < total; point += (i64)%s * %d) {", w->group, k->threads, w->groups, k->threads);
     print_point(&p);
-    if (k->pack > 1) print_pack(&p, k, w);
+    if (k->tile_var) print_tile(&p, k, w, &names);
+    else if (k->pack > 1) print_pack(&p, k, w);
     else print_block(&p, k->body);
     print_line(&p, "}");
-    SimtFrame f = { .threads = k->threads, .each = team ? 1 : k->threads, .shared = team ? 2 * k->team : 0, .scratch = true };
+    SimtFrame f = { .threads = k->threads, .each = team ? 1 : k->threads, .shared = k->team > 1 ? 2 * k->team : 0, .scratch = true, .names = names.at };
     simt_frame(&p, w, &f, out);
 }

@@ -310,7 +310,7 @@ const char *print_place(Printer *p, int buf, const Dim *off) { return pointer(p,
 /* The element of this point in what was moved for several at once; NULL when it was not. */
 static const char *pack_element(Printer *p, const void *of)
 {
-    for (int i = 0; i < p->pack.n; i++) if (p->pack.at[i] == of) return arena_fmt(p->arena, "&r%d.e[e]", i);
+    for (int i = 0; i < p->pack.n; i++) if (p->pack.at[i] == of) return arena_fmt(p->arena, "&r%d%s", i, p->pack_place);
     return NULL;
 }
 

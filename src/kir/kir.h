@@ -81,6 +81,7 @@ typedef struct LoopKernel {
     Dim *row_var, *row_extent; int mr;  /* row tile: row_var advances by mr > 1 */
     Dim *vec_var;                       /* parallel variable whose blocks the vector loop runs, or NULL */
     int pack;                           /* > 1: a thread takes so many neighbours in the last parallel axis, which advances by that */
+    Dim *tile_var;                      /* or NULL: a group takes tiles of SIMT_TILE by SIMT_TILE points of it and the last parallel axis, and turns loads over */
     int threads, team;                  /* GPU (0 elsewhere): threads of a group; team > 1: a group takes one point at a time, its loops over the row are dealt out */
     bool stream;                        /* stores pass the caches by */
     KBlock *top, *body;                 /* before the parallel loop; in it */
@@ -141,6 +142,8 @@ void kernel_schedule(LoopKernel *k);                          /* sched.c: merges
 void kernel_simt(LoopKernel *k);                              /* simt.c: the same for groups of threads */
 /* The address of a load or store of a point whose neighbours in the last parallel axis lie together, so that one access may move several; else NULL. */
 const KAddr *simt_pack_at(const LoopKernel *k, const KStmt *s);
+enum { SIMT_TILE = 32 };
+bool simt_turned(const LoopKernel *k, const KStmt *s);       /* a load whose neighbours in tile_var lie together, and those in the last parallel axis do not */
 /* Their parts: */
 void kernel_merge(LoopKernel *k);                             /* adjacent axes become one */
 void kernel_chunks(LoopKernel *k);                            /* long float32 sums */

@@ -5,7 +5,7 @@
  * taken when the row is long and its elements lie together; where the rows lie across memory, points read better. Sizes are hints: they decide speed only. */
 #include "kir/kir.h"
 
-enum { GROUP = 256, GROUP_HEAVY = 128, TEAM_LEAST = 32, TEAM_MOST = 512, TEAM_EACH = 4, ROW_LEAST = 24, ROW_TILE = 8, THREADS_LEAST = 16384 };
+enum { GROUP = 256, GROUP_HEAVY = 128, TEAM_LEAST = 32, TEAM_MOST = 512, TEAM_EACH = 4, ROW_LEAST = 24, ROW_TILE = 8, THREADS_LEAST = 16384, TURN_POINTS = 65536, TURN_BYTES = 32 };
 
 /* ---- which axis of a row is dealt out -------------------------------------------------------------------------------------------------- */
 /* Loads and stores inside loops over a row whose neighbours in `var` lie together. */
@@ -120,12 +120,42 @@ const KAddr *simt_pack_at(const LoopKernel *k, const KStmt *s)
     return dim_linear(k->g, at->off, var->var, &c, &rest) && dim_is(c, 1) ? at : NULL;
 }
 
+static bool turned_by(const LoopKernel *k, const KStmt *s, const Dim *var)
+{
+    const KVal *v = s->kind == KS_val && s->val->kind == KV_load ? s->val : NULL;
+    const Dim *last = k->par[k->npar - 1].var;
+    Dim *c, *rest;
+    return v && !v->at.npred && !v->nopnd && !k->buf.at[v->buf].scratch && dim_linear(k->g, v->at.off, var->var, &c, &rest) && dim_is(c, 1) && dim_uses(v->at.off, last->var)
+        && !simt_pack_at(k, s);
+}
+
+bool simt_turned(const LoopKernel *k, const KStmt *s) { return k->tile_var && turned_by(k, s, k->tile_var); }
+
+/* What is read across and written along goes through memory that the group shares, so that both sides are read and written along. */
+static bool choose_turn(LoopKernel *k)
+{
+    int64_t points = 1, most = 0;
+    int axis = -1;
+    for (int i = 0; i < k->npar; i++) points *= dim_hint(k->g, k->par[i].extent);
+    if (k->npar < 2 || points < TURN_POINTS || dim_hint(k->g, k->par[k->npar - 1].extent) < SIMT_TILE / 2) return false;
+    for (int i = 0; i + 1 < k->npar; i++) {
+        int64_t n = 0;
+        if (dim_hint(k->g, k->par[i].extent) < SIMT_TILE / 2) continue;
+        for (int j = 0; j < k->body->stmt.n; j++) if (turned_by(k, &k->body->stmt.at[j], k->par[i].var)) n += (int64_t)dtype_size(k->body->stmt.at[j].val->dt);
+        if (n > most) { most = n; axis = i; }
+    }
+    if (axis < 0 || most > TURN_BYTES) return false;
+    k->tile_var = k->par[axis].var;
+    k->par[axis].step = k->par[k->npar - 1].step = SIMT_TILE;
+    return true;
+}
+
 void kernel_simt(LoopKernel *k)
 {
     kernel_merge(k);
     k->threads = k->sub->kind == SUB_map ? GROUP : GROUP_HEAVY;
     if (k->sub->kind == SUB_rows) choose_team(k);
-    if (k->sub->kind == SUB_map) choose_pack(k);
+    if (k->sub->kind == SUB_map && !choose_turn(k)) choose_pack(k);
     if (k->sub->kind == SUB_dot) tile_rows(k, ROW_TILE, THREADS_LEAST);
     kernel_chunks(k);
     kernel_measure(k);
