@@ -1,4 +1,4 @@
-/* sinter ops: the tables of operators, primitives and element types. */
+/* sinter ops: the tables of operators, primitives, element types and targets. */
 #include "cli.h"
 
 #include <stdio.h>
@@ -50,7 +50,15 @@ int cmd_ops(Cli *c)
         if (!json) printf("  %-12s %2d  %d  %2d\n", d->name, d->onnx, d->bytes, dtype_bits((DType)t));
         json_array_append_new(dtypes, json_pack("{s:s, s:i, s:i, s:i}", "name", d->name, "onnx", d->onnx, "bytes", d->bytes, "bits", dtype_bits((DType)t)));
     }
-    json_t *all = json_pack("{s:o, s:o, s:o}", "operators", ops, "primitives", prims, "dtypes", dtypes);
+    json_t *targets = json_array();
+    int ntarget;
+    const TargetInfo *target = target_list(&ntarget);
+    if (!json) printf("\ntargets of --device\n");
+    for (int i = 0; i < ntarget; i++) {
+        if (!json) printf("  %-12s %s\n", target[i].name, target[i].text);
+        json_array_append_new(targets, json_pack("{s:s, s:s}", "name", target[i].name, "text", target[i].text));
+    }
+    json_t *all = json_pack("{s:o, s:o, s:o, s:o}", "operators", ops, "primitives", prims, "dtypes", dtypes, "targets", targets);
     if (json) {
         print_json(all);
         return EXIT_FINE;

@@ -257,6 +257,34 @@ static void print_vector_loop(Printer *p, const KLoop *o)
     print_line(p, "}");
 }
 
+/* A running fold by a team: the part up to the update, then all of them folded, then what uses the results. */
+static bool print_team_scan(Printer *p, const KLoop *o)
+{
+    const KBlock *b = o->body;
+    int at = 0;
+    while (at < b->stmt.n && !(b->stmt.at[at].kind == KS_update && b->stmt.at[at].fold->running)) at++;
+    if (at == b->stmt.n) return false;
+    const KFold *f = b->stmt.at[at].fold;
+    const char *v = print_var(p, o->var), *n = print_dim(p, o->extent);
+    bool was = p->in_team;
+    print_line(p, "for (i64 %s_0 = 0; %s_0 < %s; %s_0 += %d) {", v, v, n, v, o->team);
+    print_line(p, "const i64 %s = %s_0 + thread;", v, v);
+    p->in_team = true;
+    print_scan_open(p, f);
+    print_line(p, "if (%s < %s) {", v, n);
+    print_segment(p, b, 0, at);
+    print_scan_take(p, f);
+    print_line(p, "}");
+    print_scan_fold(p, f, o->team);
+    print_line(p, "if (%s < %s) {", v, n);
+    print_segment(p, b, at + 1, b->stmt.n);
+    print_line(p, "}");
+    print_line(p, "a%d = e%d;", f->id, f->id);
+    print_line(p, "}");
+    p->in_team = was;
+    return true;
+}
+
 /* Iterations dealt out to the threads of a team; bounds are the same for all of them. */
 static void print_team_loop(Printer *p, const KLoop *o)
 {
@@ -280,6 +308,7 @@ static void print_team_loop(Printer *p, const KLoop *o)
 
 static void print_loop_once(Printer *p, const KLoop *o)
 {
+    if (o->team > 1 && print_team_scan(p, o)) return;
     if (o->team > 1) { print_team_loop(p, o); return; }
     if (o->vector) { print_vector_loop(p, o); return; }
     const char *v = print_var(p, o->var), *n = print_dim(p, o->extent);

@@ -86,6 +86,10 @@ void print_store(Printer *p, const KStmt *s);
 void print_fold(Printer *p, const KFold *f);                     /* declaration */
 void print_update(Printer *p, const KStmt *s);
 void print_finish(Printer *p, const KVal *v);                    /* its result */
+/* A running fold by a team, for one turn of its threads: a variable for this thread's value; its value; the fold, which leaves the whole in e0, e1 ... */
+void print_scan_open(Printer *p, const KFold *f);
+void print_scan_take(Printer *p, const KFold *f);
+void print_scan_fold(Printer *p, const KFold *f, int team);
 typedef enum ChunkPart { CHUNK_open, CHUNK_add, CHUNK_close } ChunkPart;      /* before the chunks, after each, after the last */
 /* inside.c: that all predicates of the addresses in a loop hold for the whole tile, as a condition before the loop; NULL: there are none, or it cannot be said. */
 const char *print_inside(Printer *p, const KLoop *o);

@@ -659,6 +659,33 @@ void print_update(Printer *p, const KStmt *s)
     print_line(p, "%s = %s;", a, e);
 }
 
+void print_scan_open(Printer *p, const KFold *f)
+{
+    print_line(p, "%s t%d_in = %s, e%d;", ctype(f->dt), f->id, identity_text(p, f), f->id);
+}
+
+void print_scan_take(Printer *p, const KFold *f)
+{
+    print_line(p, "t%d_in = %s;", f->id, operand(p, f->value, 0));
+}
+
+static const char *folded_with(Printer *p, const KFold *f, const char *a, const char *b)
+{
+    bool infix;
+    const char *op = fold_op(f->kind, f->dt, &infix);
+    return infix ? arena_fmt(p->arena, "%s %s %s", a, op, b) : arena_fmt(p->arena, "%s_%s(%s, %s)", op, ctype(f->dt), a, b);
+}
+
+/* Each thread's result takes the place of the accumulator till the end of the turn. */
+void print_scan_fold(Printer *p, const KFold *f, int team)
+{
+    bool any_of = f->kind == FOLD_max || f->kind == FOLD_sum;
+    const char *a = acc_name(p, f, "a"), *whole = arena_fmt(p->arena, "e%d", f->id), *in = arena_fmt(p->arena, "t%d_in", f->id);
+    print_line(p, "TEAM_SCAN(%s, %s, %s, %s, %d)", f->dt == DT_bool ? (any_of ? "or" : "and") : fold_name[f->kind], ctype(f->dt), in, whole, team);
+    print_line(p, "%s = %s;", whole, folded_with(p, f, a, whole));
+    print_line(p, "%s = %s;", a, folded_with(p, f, a, in));
+}
+
 static void finish_arg(Printer *p, const KFold *f, const char *to)
 {
     const char *t = ctype(f->dt);

@@ -5,7 +5,8 @@
  * taken when the row is long and its elements lie together; where the rows lie across memory, points read better. Sizes are hints: they decide speed only. */
 #include "kir/kir.h"
 
-enum { GROUP = 256, GROUP_HEAVY = 128, TEAM_LEAST = 32, TEAM_MOST = 512, TEAM_EACH = 4, ROW_LEAST = 24, ROW_TILE = 8, THREADS_LEAST = 16384, TURN_POINTS = 65536, TURN_BYTES = 32 };
+enum { GROUP = 256, GROUP_HEAVY = 128, TEAM_LEAST = 32, TEAM_MOST = 512, TEAM_EACH = 4, ROW_LEAST = 24, ROW_TILE = 8, THREADS_LEAST = 16384, TURN_POINTS = 65536, TURN_BYTES = 32,
+       SCAN_LEAST = 512, TEAM_SCAN = 256 };
 
 /* ---- which axis of a row is dealt out -------------------------------------------------------------------------------------------------- */
 /* Loads and stores inside loops over a row whose neighbours in `var` lie together. */
@@ -120,6 +121,19 @@ const KAddr *simt_pack_at(const LoopKernel *k, const KStmt *s)
     return dim_linear(k->g, at->off, var->var, &c, &rest) && dim_is(c, 1) ? at : NULL;
 }
 
+/* A running fold over a long axis, by a team: its threads take neighbouring elements, fold them together, and go on with the whole as their start. */
+static void choose_scan(LoopKernel *k)
+{
+    KLoop *o = NULL;
+    for (int i = 0; i < k->body->stmt.n; i++) if (k->body->stmt.at[i].kind == KS_loop) o = k->body->stmt.at[i].loop;
+    if (!o || dim_hint(k->g, o->extent) < SCAN_LEAST) return;
+    for (int i = 0; i < o->body->stmt.n; i++) if (o->body->stmt.at[i].kind == KS_loop) return;     /* a fold inside each step */
+    int64_t points = 1;
+    for (int i = 0; i < k->npar; i++) points *= dim_hint(k->g, k->par[i].extent);
+    if (k->npar && !together(k, k->body, o->var) && points >= 1024) return;
+    k->team = k->threads = o->team = TEAM_SCAN;
+}
+
 static bool turned_by(const LoopKernel *k, const KStmt *s, const Dim *var)
 {
     const KVal *v = s->kind == KS_val && s->val->kind == KV_load ? s->val : NULL;
@@ -155,6 +169,7 @@ void kernel_simt(LoopKernel *k)
     kernel_merge(k);
     k->threads = k->sub->kind == SUB_map ? GROUP : GROUP_HEAVY;
     if (k->sub->kind == SUB_rows) choose_team(k);
+    if (k->sub->kind == SUB_scan) choose_scan(k);
     if (k->sub->kind == SUB_map && !choose_turn(k)) choose_pack(k);
     if (k->sub->kind == SUB_dot) tile_rows(k, ROW_TILE, THREADS_LEAST);
     kernel_chunks(k);

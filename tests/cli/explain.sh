@@ -69,6 +69,7 @@ expect 0 '^  Softmax +1' "$SINTER" ops
 expect 0 '^  add +2  FI$' "$SINTER" ops
 expect 0 'operators of com.microsoft' "$SINTER" ops
 json 'len(j["operators"]) > 150 and any(o["op"] == "Conv" and o["domain"] == "ai.onnx" and 1 in o["versions"] for o in j["operators"])' "$SINTER" ops --json
+json '"cpu" == j["targets"][0]["name"] and any(t["name"] == "null" for t in j["targets"])' "$SINTER" ops --json
 json 'any(d["name"] == "bf16" and d["onnx"] == 16 and d["bytes"] == 2 for d in j["dtypes"]) and any(p["name"] == "fold" for p in j["primitives"])' "$SINTER" ops --json
 json 'all(any(o["domain"] == "sinter" and o["op"] == p["name"] for o in j["operators"]) for p in j["primitives"] if p["elementwise"])' "$SINTER" ops --json
 finish
