@@ -1,5 +1,6 @@
 #!/bin/bash
 # run.sh [kernels|models]...: what fusion gains on this machine. Prints two tables; without an argument both.
+# run.sh aot [MODEL]...: models ahead of time (bench/aot.sh).
 # run.sh --peers [ARGUMENT]...: a third: sinter beside other engines (bench/peers.sh).
 #
 #   kernels   printed kernels against loops written by hand and against one kernel for each operator, one thread (bench/kernels.c)
@@ -9,6 +10,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 BUILD=${BUILD:-build}
+[ "${1:-}" != aot ] || exec bash bench/aot.sh "${@:2}"
 [ "${1:-}" != --peers ] || exec bash bench/peers.sh "${@:2}"
 what=${*:-kernels models}
 echo "$(date -u +%F) $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2-), $(nproc) processors, load $(cut -d' ' -f1 /proc/loadavg), $(cc --version | head -1)"

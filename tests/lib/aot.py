@@ -163,4 +163,4 @@ def main():
             if verdict == "fail" or os.environ.get("VERBOSE"): print("%s: %s: %s" % (verdict, case, why), flush=True)
     print("%(pass)d %(fail)d %(skip)d" % count)
 
-main()
+if __name__ == "__main__": main()
