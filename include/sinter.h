@@ -246,7 +246,7 @@ typedef struct sn_export_options {
  * docs/embedded.md has the C interface. UNSUPPORTED names the operator that has no such form. INVALID, COMPILE, IO. */
 SN_API sn_status sn_export(const sn_model *model, const char *path, const sn_export_options *options, sn_error *err);
 
-/* Loads a package. It runs by sn_run; only `threads` and `cancel` of the options count. FORMAT when it is damaged, UNSUPPORTED when another version of sinter
+/* Loads a package. It runs by sn_run; only `threads` and `cancel` of the options count, and the latter is looked at before a run. FORMAT when it is damaged, UNSUPPORTED when another version of sinter
  * made it, DEVICE when this processor lacks its instruction set. */
 SN_API sn_status sn_program_load(const char *path, const sn_options *options, sn_program **program, sn_error *err);
 

@@ -388,6 +388,7 @@ static void package_run_guarded(Ctx *cx, void *arg)
 void package_run(Ctx *cx, Package *p, Arena *a, const Tensor *in, Tensor *out, const size_t *out_bytes)
 {
     PackageJob j = { p, a, in, out, out_bytes, NULL };
+    ctx_poll(cx);
     Status st = guard_call(cx, package_run_guarded, &j);
     if (j.space) space_give(p, j.space);
     if (st != E_OK) fail_again(cx);
