@@ -16,7 +16,7 @@ typedef struct Macro { struct Macro *next; const char *name; int nparam; bool va
 typedef struct Item { const char *name, *text; Toks tok; bool used, libm, common; } Item;      /* libm: keeps its name; common: and is not printed */
 typedef VEC(Item) Items;
 typedef struct Expander { Ctx *cx; Arena *a; MapStr *macro; } Expander;
-struct Helpers { Ctx *cx; Arena *a; Expander gnu, clang; Items of[2]; MapStr *index[2]; const char *suffix, *attribute; };   /* of: as gcc, as clang sees it; index: name to Item */
+struct Helpers { Ctx *cx; Arena *a; Expander gnu, clang; Items of[2]; MapStr *index[2]; const char *suffix, *attribute, *target; };   /* attribute: a macro, for the instruction set target; of: as gcc, as clang sees it; index: name to Item */
 
 /* ---- tokens ------------------------------------------------------------------------------------------------------------------------------ */
 static bool tok_is(const Tok *t, const char *s) { return (int)strlen(s) == t->n && !memcmp(t->s, s, (size_t)t->n); }
@@ -310,7 +310,7 @@ static const struct { const char *isa, *macros, *target; } isa_row[] = {
     { "plain", "", NULL },
     { "sse2", "__SSE2__", NULL },
     { "avx2", "__SSE2__ __AVX2__ __FMA__ __F16C__", "avx2,fma,f16c" },
-    { "avx512", "__SSE2__ __AVX2__ __FMA__ __F16C__ __AVX512F__ __AVX512DQ__ __AVX512BW__ __AVX512VL__", "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c,prefer-vector-width=512" },
+    { "avx512", "__SSE2__ __AVX2__ __FMA__ __F16C__ __AVX512F__ __AVX512DQ__ __AVX512BW__ __AVX512VL__", "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c" },
     { "neon", "__ARM_FEATURE_FMA", NULL },
 };
 
@@ -343,7 +343,8 @@ Helpers *gen_c_helpers(Ctx *cx, Arena *a, const char *isa, const char *suffix)
             if (strncmp(s, "#define UNROLL", 14)) text_put(&p, s, n);
             s += n;
         }
-        if (isa_row[i].target) h->attribute = arena_fmt(a, "__attribute__((target(\"%s\"))) ", isa_row[i].target);
+        h->target = isa_row[i].target;
+        if (h->target) h->attribute = arena_fmt(a, "TARGET%s ", suffix);
         expander_init(h, &h->gnu, isa_row[i].macros, false, p.at);
         expander_init(h, &h->clang, isa_row[i].macros, true, p.at);
         return h;
@@ -403,6 +404,8 @@ void gen_c_helpers_print(Helpers *h, Text *t)
 {
     Items *g = &h->of[0], *c = &h->of[1];
     int j = 0, open = 0;                /* 1: in clang's part, 2: in the other's */
+    if (h->target)
+        text_add(t, "#define TARGET%s __attribute__((target(\"%s\")))\n", h->suffix, h->target);
 #define SIDE(want) do { if (open != (want)) { text_add(t, "%s", open && (want) ? "#else\n" : open ? "#endif\n" : (want) == 1 ? "#ifdef __clang__\n" : "#ifndef __clang__\n"); open = (want); } } while (0)
     for (int i = 0; i <= g->n; i++) {
         if (i < g->n && !g->at[i].used) continue;

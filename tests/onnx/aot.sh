@@ -65,6 +65,12 @@ ok "a package" "$SINTER" compile $norm -d batch=1..8 --threads 2 -o "$T/norm.sin
 same=(-d batch=4 -i x=random:1 -i bias=random:2 -i gain=random:3)
 ok "a package runs without a compiler" env SN_CC=/nonexistent PATH=/nonexistent "$SINTER" run "$T/norm.sinter" "${same[@]}" -o "$T/packed"
 ok "and gives the same bits" cmp "$T/packed/y.npy" "$T/want/y.npy"
+ok "threads: a package" "$SINTER" compile examples/matmul.onnxtxt -d batch=64 --threads 3 -o "$T/product.sinter"
+ok "threads: runs" "$SINTER" run "$T/product.sinter" --threads 3 -o "$T/threads3"
+ok "threads: one" "$SINTER" run "$T/product.sinter" --threads 1 -o "$T/threads1"
+ok "threads: the program" "$SINTER" run examples/matmul.onnxtxt -d batch=64 -o "$T/threads0"
+ok "threads: the same bits" cmp "$T/threads3/y.npy" "$T/threads0/y.npy"
+ok "threads: the same bits with one" cmp "$T/threads1/y.npy" "$T/threads0/y.npy"
 ok "a package with its weights beside it" "$SINTER" compile $norm -d batch=1..8 --weights bin -o "$T/beside.sinter"
 ok "runs" "$SINTER" run "$T/beside.sinter" "${same[@]}" -o "$T/packed2"
 ok "and gives the same bits" cmp "$T/packed2/y.npy" "$T/want/y.npy"
