@@ -404,10 +404,10 @@ static void make_set(Ctx *cx, Aot *x, AotSet *set)
 }
 
 /* ---- the file ---------------------------------------------------------------------------------------------------------------------------- */
-static void print_weights(Aot *x, Text *t)
+static void print_weights(Aot *x, const char *runs, Text *t)
 {
     const AotBlob *b = &x->weights;
-    if (x->o->weights == AOT_POINTER || !b->n) return;
+    if (x->o->weights == AOT_POINTER || !strstr(runs, "weights +")) return;
     if (x->o->weights == AOT_BIN) {
         text_add(t, "\n/* the weights: %s, found by the assembler in the current folder or by -I */\n"
             "__asm__(\".pushsection .rodata\\n.balign 64\\n%s_weights_at:\\n.incbin \\\"%s\\\"\\n.popsection\\n\");\n"
@@ -422,7 +422,7 @@ static void print_weights(Aot *x, Text *t)
         int n = snprintf(word, sizeof word, "%s0x%" PRIx64 ",", i % 64 ? "" : "\n", v);
         text_put(t, word, (size_t)n);
     }
-    text_add(t, "\n};\n#define weights ((const unsigned char *)weight_words)\n");
+    text_add(t, "%s\n};\n#define weights ((const unsigned char *)weight_words)\n", b->n ? "" : "0");
 }
 
 static const char file_types[] =
@@ -482,7 +482,7 @@ static void print_source(Aot *x, AotSet *set, int nset, int64_t workspace, Text 
         text_add(t, "\n/* ---- %s: kernels. buf: operands and results; arg: sizes; [lo, hi): the part to compute ---- */\n", set[i].isa);
         text_put(t, set[i].kernels.at ? set[i].kernels.at : "", set[i].kernels.n);
     }
-    print_weights(x, t);
+    print_weights(x, runs.at, t);
     if (o->threads > 1) put_named(t, file_threads, x->lower);
     text_add(t, "%s", aot_call_text(x->cx, x->a, runs.at));
     text_add(t, "\n/* ---- the model: ws is the caller's memory ---- */");

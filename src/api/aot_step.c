@@ -482,7 +482,7 @@ void aot_segment(Aot *x, const AotStep *step, const AotValue *in, AotValue *out)
         const Node *n = g->output.at[i].node;
         int first = output_of(&q, n);
         bool copied = n->op == OP_input || s->fixed[n->id] || s->first[n->id] < 0;
-        if (!copied && first == i) continue;
+        if ((!copied && first == i) || !aot_bytes(&out[i])) continue;
         const char *from = copied ? node_ptr(&q, n) : out[first].ptr;
         aot_line(x, "memcpy(%s, %s, (size_t)(%s));", out[i].ptr, from, count_c(&q, n));
     }
