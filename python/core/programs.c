@@ -167,13 +167,16 @@ static PyObject *port_tuple(const sn_port *p)
     return dims ? Py_BuildValue("(siN)", p->name, (int)p->dtype, dims) : NULL;
 }
 
+/* The model of a Model or a Program. */
+static const sn_model *model_of(PyObject *self);
+
 static PyObject *model_ports(PyObject *self, int n, sn_status (*get)(const sn_model *, int, sn_port *, sn_error *))
 {
     PyObject *list = PyTuple_New(n);
     for (int i = 0; list && i < n; i++) {
         sn_port port;
         sn_error err;
-        PyObject *item = get(((ModelObject *)self)->model, i, &port, &err) ? core_raise(core_state(self), &err) : port_tuple(&port);
+        PyObject *item = get(model_of(self), i, &port, &err) ? core_raise(core_state(self), &err) : port_tuple(&port);
         if (item) PyTuple_SetItem(list, i, item);
         else Py_CLEAR(list);
     }
@@ -183,19 +186,19 @@ static PyObject *model_ports(PyObject *self, int n, sn_status (*get)(const sn_mo
 static PyObject *model_inputs(PyObject *self, void *unused)
 {
     (void)unused;
-    return model_ports(self, sn_model_input_count(((ModelObject *)self)->model), sn_model_input);
+    return model_ports(self, sn_model_input_count(model_of(self)), sn_model_input);
 }
 
 static PyObject *model_outputs(PyObject *self, void *unused)
 {
     (void)unused;
-    return model_ports(self, sn_model_output_count(((ModelObject *)self)->model), sn_model_output);
+    return model_ports(self, sn_model_output_count(model_of(self)), sn_model_output);
 }
 
 static PyObject *model_metadata(PyObject *self, void *unused)
 {
     (void)unused;
-    const sn_model *m = ((ModelObject *)self)->model;
+    const sn_model *m = model_of(self);
     PyObject *list = PyTuple_New(sn_model_meta_count(m));
     for (int i = 0; list && i < sn_model_meta_count(m); i++) {
         const char *key = "", *value = "";
@@ -207,13 +210,20 @@ static PyObject *model_metadata(PyObject *self, void *unused)
     return list;
 }
 
+/* export(path, isa, weights, threads, inputs, ranges, compiler, adapt): inputs a tuple as in Program.prepare; ranges a tuple of (name, least). */
+static PyObject *model_export(PyObject *self, PyObject *args);
+
+static PyMethodDef model_methods[] = {
+    { "export", model_export, METH_VARARGS, "export(path, isa, weights, threads, inputs, ranges, compiler, adapt)" },
+    { 0 } };
 static PyGetSetDef model_get[] = {
     { "inputs", model_inputs, NULL, "Inputs: tuples (name, dtype number, sizes).", NULL },
     { "outputs", model_outputs, NULL, "Outputs: tuples (name, dtype number, sizes).", NULL },
     { "metadata", model_metadata, NULL, "Pairs (key, value): what the file says about itself, then its own.", NULL },
     { 0 } };
 static PyType_Slot model_slots[] = {
-    { Py_tp_doc, "Model(path=None, data=None, name=None)" }, { Py_tp_new, model_new }, { Py_tp_dealloc, model_dealloc }, { Py_tp_getset, model_get }, { 0 } };
+    { Py_tp_doc, "Model(path=None, data=None, name=None)" }, { Py_tp_new, model_new }, { Py_tp_dealloc, model_dealloc },
+    { Py_tp_getset, model_get }, { Py_tp_methods, model_methods }, { 0 } };
 PyType_Spec core_model_spec = { "sinter._core.Model", sizeof(ModelObject), 0, Py_TPFLAGS_DEFAULT, model_slots };
 
 /* ---- programs ----------------------------------------------------------------------------------------------------------- */
@@ -221,32 +231,46 @@ PyType_Spec core_model_spec = { "sinter._core.Model", sizeof(ModelObject), 0, Py
 typedef struct ProgramObject {
     PyObject_HEAD
     sn_program *program;
-    PyObject *model;                    /* which the program borrows */
+    PyObject *model;                    /* which the program borrows; NULL: it is a package, which has its own */
     volatile int stop;                  /* of sn_prepare */
 } ProgramObject;
 
+static const sn_model *model_of(PyObject *self)
+{
+    return Py_TYPE(self) == core_state(self)->model ? ((ModelObject *)self)->model : sn_program_model(((ProgramObject *)self)->program);
+}
+
 static PyObject *program_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = { "model", "threads", "fuse", "check", "interpret", "cache", "compiler", NULL };
-    PyObject *model;
+    static char *names[] = { "model", "threads", "fuse", "check", "interpret", "cache", "compiler", "device", "package", NULL };
+    PyObject *model = NULL, *package = NULL, *path = NULL;
     int threads = 0, fuse = 1, check = 0, interpret = 0;
-    const char *cache = NULL, *compiler = NULL;
+    const char *cache = NULL, *compiler = NULL, *device = NULL;
     sn_error err;
     sn_status st;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|ipppzz", names, &model, &threads, &fuse, &check, &interpret, &cache, &compiler)) return NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|ipppzzzO", names, &model, &threads, &fuse, &check, &interpret, &cache, &compiler, &device, &package)) return NULL;
     ProgramObject *o = (ProgramObject *)PyType_GenericAlloc(type, 0);
     if (!o) return NULL;
     CoreState *s = core_state((PyObject *)o);
-    if (Py_TYPE(model) != s->model) {
+    sn_options options = { .threads = threads, .no_fuse = !fuse, .check = check, .interpret = interpret, .cache = cache, .compiler = compiler, .cancel = &o->stop,
+        .device = device };
+    if (package && package != Py_None) {
+        if (!PyUnicode_FSConverter(package, &path)) goto bad;
+        const char *file = PyBytes_AsString(path);
+        Py_BEGIN_ALLOW_THREADS
+        st = sn_program_load(file, &options, &o->program, &err);
+        Py_END_ALLOW_THREADS
+        Py_DECREF(path);
+    } else if (Py_TYPE(model) != s->model) {
         PyErr_Format(PyExc_TypeError, "a program is made of a Model, not of %R", (PyObject *)Py_TYPE(model));
         goto bad;
+    } else {
+        Py_INCREF(model);
+        o->model = model;
+        Py_BEGIN_ALLOW_THREADS
+        st = sn_compile(((ModelObject *)model)->model, &options, &o->program, &err);
+        Py_END_ALLOW_THREADS
     }
-    Py_INCREF(model);
-    o->model = model;
-    sn_options options = { .threads = threads, .no_fuse = !fuse, .check = check, .interpret = interpret, .cache = cache, .compiler = compiler, .cancel = &o->stop };
-    Py_BEGIN_ALLOW_THREADS
-    st = sn_compile(((ModelObject *)model)->model, &options, &o->program, &err);
-    Py_END_ALLOW_THREADS
     if (!st) return (PyObject *)o;
     core_raise(s, &err);
 bad:
@@ -332,7 +356,7 @@ static PyObject *program_run(PyObject *self, PyObject *const *args, Py_ssize_t n
 {
     ProgramObject *o = (ProgramObject *)self;
     CoreState *s = core_state(self);
-    int nout = sn_model_output_count(((ModelObject *)o->model)->model);
+    int nout = sn_model_output_count(sn_program_model(o->program));
     if (n != 5 || !PyTuple_Check(args[0]) || (args[1] != Py_None && !PyTuple_Check(args[1])) || (args[2] != Py_None && Py_TYPE(args[2]) != s->flag)) {
         PyErr_SetString(PyExc_TypeError, "run(inputs, outputs, flag, adapt_input, adapt_output)");
         return NULL;
@@ -375,6 +399,66 @@ free_in:
     return result;
 }
 
+/* Inputs that may be pairs (dtype number, sizes) without data. */
+static int args_borrow_shapes(Args *a, const CoreState *s, PyObject *items, PyObject *adapt)
+{
+    for (Py_ssize_t i = 0; i < a->n; i++) {
+        PyObject *x = PyTuple_GetItem(items, i), *dims;
+        sn_tensor *t = &a->t[i];
+        if (PyTuple_Check(x) && PyTuple_Size(x) == 2 && PyTuple_Check(dims = PyTuple_GetItem(x, 1))) {
+            memset(t, 0, sizeof *t);
+            memset(&a->held[i], 0, sizeof a->held[i]);
+            Py_ssize_t rank = PyTuple_Size(dims);
+            if (rank > SN_MAX_RANK) {
+                PyErr_Format(s->error[SN_INVALID], "input %zd has %zd axes, wanted %d at most", i, rank, SN_MAX_RANK);
+                return -1;
+            }
+            t->dtype = (sn_dtype)PyLong_AsLong(PyTuple_GetItem(x, 0));
+            t->rank = (int)rank;
+            for (int k = 0; k < rank; k++) t->dims[k] = PyLong_AsLongLong(PyTuple_GetItem(dims, k));
+            if (PyErr_Occurred()) return -1;
+        } else if (tensor_borrow(x, adapt, i, 0, t, &a->held[i])) {
+            return -1;
+        }
+        a->borrowed++;
+    }
+    return 0;
+}
+
+static PyObject *model_export(PyObject *self, PyObject *args)
+{
+    CoreState *s = core_state(self);
+    PyObject *path, *inputs, *ranges, *adapt, *result = NULL, *file = NULL;
+    const char *isa, *compiler;
+    int weights, threads;
+    sn_range *range = NULL;
+    Args in;
+    sn_error err;
+    sn_status st;
+    if (!PyArg_ParseTuple(args, "OziiO!O!zO", &path, &isa, &weights, &threads, &PyTuple_Type, &inputs, &PyTuple_Type, &ranges, &compiler, &adapt)) return NULL;
+    Py_ssize_t nrange = PyTuple_Size(ranges);
+    if (args_room(&in, PyTuple_Size(inputs))) return NULL;
+    if (args_borrow_shapes(&in, s, inputs, adapt) || !PyUnicode_FSConverter(path, &file)) goto done;
+    if (!(range = PyMem_Calloc((size_t)nrange + 1, sizeof *range))) { PyErr_NoMemory(); goto done; }
+    for (Py_ssize_t i = 0; i < nrange; i++) {
+        long long least;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(ranges, i), "sL", &range[i].name, &least)) goto done;
+        range[i].least = least;
+    }
+    const sn_export_options o = { .isa = isa, .weights = (sn_weights)weights, .threads = threads, .nin = (int)in.n, .in = in.t, .nrange = (int)nrange, .range = range,
+        .compiler = compiler };
+    const char *to = PyBytes_AsString(file);
+    Py_BEGIN_ALLOW_THREADS
+    st = sn_export(((ModelObject *)self)->model, to, &o, &err);
+    Py_END_ALLOW_THREADS
+    result = st ? core_raise(s, &err) : Py_NewRef(Py_None);
+done:
+    PyMem_Free(range);
+    Py_XDECREF(file);
+    args_free(&in);
+    return result;
+}
+
 /* prepare(inputs, adapt): inputs are tensors, or pairs (dtype number, sizes) that have no data. */
 static PyObject *program_prepare(PyObject *self, PyObject *args)
 {
@@ -383,27 +467,7 @@ static PyObject *program_prepare(PyObject *self, PyObject *args)
     PyObject *inputs, *adapt, *result = NULL;
     Args in;
     if (!PyArg_ParseTuple(args, "O!O", &PyTuple_Type, &inputs, &adapt) || args_room(&in, PyTuple_Size(inputs))) return NULL;
-    for (Py_ssize_t i = 0; i < in.n; i++) {
-        PyObject *x = PyTuple_GetItem(inputs, i), *dims;
-        int dtype;
-        if (PyTuple_Check(x) && PyTuple_Size(x) == 2 && PyTuple_Check(dims = PyTuple_GetItem(x, 1))) {
-            memset(&in.t[i], 0, sizeof in.t[i]);
-            memset(&in.held[i], 0, sizeof in.held[i]);
-            dtype = (int)PyLong_AsLong(PyTuple_GetItem(x, 0));
-            Py_ssize_t rank = PyTuple_Size(dims);
-            if (rank > SN_MAX_RANK) {
-                PyErr_Format(s->error[SN_INVALID], "input %zd has %zd axes, wanted %d at most", i, rank, SN_MAX_RANK);
-                goto done;
-            }
-            in.t[i].dtype = (sn_dtype)dtype;
-            in.t[i].rank = (int)rank;
-            for (int k = 0; k < rank; k++) in.t[i].dims[k] = PyLong_AsLongLong(PyTuple_GetItem(dims, k));
-            if (PyErr_Occurred()) goto done;
-        } else if (tensor_borrow(x, adapt, i, 0, &in.t[i], &in.held[i])) {
-            goto done;
-        }
-        in.borrowed++;
-    }
+    if (args_borrow_shapes(&in, s, inputs, adapt)) goto done;
     for (;;) {
         sn_error err;
         sn_status st;
@@ -447,8 +511,13 @@ static PyMethodDef program_methods[] = {
     { "prepare", program_prepare, METH_VARARGS, "prepare(inputs, adapt)" },
     { "explain", program_explain, METH_O, "explain(json) -> str" },
     { 0 } };
-static PyGetSetDef program_get[] = { { "variants", program_variants, NULL, "How many sets of kernels were compiled.", NULL }, { 0 } };
+static PyGetSetDef program_get[] = {
+    { "variants", program_variants, NULL, "How many sets of kernels were compiled.", NULL },
+    { "inputs", model_inputs, NULL, "Inputs: tuples (name, dtype number, sizes).", NULL },
+    { "outputs", model_outputs, NULL, "Outputs: tuples (name, dtype number, sizes).", NULL },
+    { "metadata", model_metadata, NULL, "Pairs (key, value): what the file says about itself, then its own.", NULL },
+    { 0 } };
 static PyType_Slot program_slots[] = {
-    { Py_tp_doc, "Program(model, threads=0, fuse=True, check=False, interpret=False, cache=None, compiler=None)" }, { Py_tp_new, program_new },
+    { Py_tp_doc, "Program(model, threads=0, fuse=True, check=False, interpret=False, cache=None, compiler=None, device=None, package=None)" }, { Py_tp_new, program_new },
     { Py_tp_dealloc, program_dealloc }, { Py_tp_methods, program_methods }, { Py_tp_getset, program_get }, { 0 } };
 PyType_Spec core_program_spec = { "sinter._core.Program", sizeof(ProgramObject), 0, Py_TPFLAGS_DEFAULT, program_slots };

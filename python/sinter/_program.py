@@ -38,10 +38,10 @@ class NodeArg:
 
 
 class Model:
-    """A model that was read: its inputs, outputs and metadata. Made by load() and Graph.finish()."""
+    """A model that was read: its inputs, outputs and metadata. Made by load() and Graph.finish(); a package has one too."""
     __slots__ = ("_core", "inputs", "outputs", "metadata")
 
-    def __init__(self, core: _core.Model) -> None:
+    def __init__(self, core: _core.Model | _core.Program) -> None:
         self._core = core
         self.inputs = [NodeArg(p) for p in core.inputs]
         self.outputs = [NodeArg(p) for p in core.outputs]
@@ -230,13 +230,7 @@ class Program:
         shapes   for each input a sequence of ints (the dtype is the declared one) or an array. A model whose kernels depend on an input's values
                  needs that array: InvalidArgument.
         """
-        made = []
-        for i, s in enumerate(shapes):
-            if isinstance(s, (list, tuple)):
-                made.append((self.model.inputs[i].number if i < len(self.model.inputs) else 0, tuple(int(n) for n in s)))
-            else:
-                made.append(s)
-        self._core.prepare(tuple(made), self._adapt)
+        self._core.prepare(_shapes(self.model, shapes), self._adapt)
 
     def explain(self) -> Evidence:
         """What the last run (or prepare) did. Raises InvalidArgument before the first one."""
@@ -254,6 +248,12 @@ class Program:
         return f"<Program of {self.model!r}>"
 
 
+def _shapes(model: Model, shapes: Sequence[Any]) -> tuple[Any, ...]:
+    """Sequences of ints as pairs (dtype number, sizes), with the declared dtypes; arrays as they are."""
+    return tuple((model.inputs[i].number if i < len(model.inputs) else 0, tuple(int(n) for n in s)) if isinstance(s, (list, tuple)) else s
+                 for i, s in enumerate(shapes))
+
+
 def fitted(given: Any, shape: tuple[int, ...]) -> Any:
     """The caller's buffer as an array of the result's shape."""
     import numpy as np
@@ -267,7 +267,7 @@ def fitted(given: Any, shape: tuple[int, ...]) -> Any:
 
 
 def compile(model: ModelLike, *, threads: int = 0, fuse: bool = True, check: bool = False, interpret: bool = False, cache: str | None = None,
-            compiler: str | None = None) -> Program:
+            compiler: str | None = None, device: str | None = None) -> Program:
     """Makes a program of a model (see load for what may be one).
 
     threads     at most so many for each run; 0: one for each processor that the process may use
@@ -276,8 +276,42 @@ def compile(model: ModelLike, *, threads: int = 0, fuse: bool = True, check: boo
     interpret   True: no kernels, the reference interpreter runs it. Needs no C compiler; very slow
     cache       folder of compiled kernels; "": none; None: the user's
     compiler    C compiler of the kernels; None: the first of cc, gcc, clang that is there
+    device      where kernels run: "cpu", or another target, as NAME or NAME:N for its device N; None: the CPU. Arrays stay in the CPU's memory
 
     Raises what load raises, and Unsupported, which names all operators without a meaning.
     """
     read = load(model)
-    return Program(read, _core.Program(read._core, threads, fuse, check, interpret, cache, compiler))
+    assert isinstance(read._core, _core.Model)
+    return Program(read, _core.Program(read._core, threads, fuse, check, interpret, cache, compiler, device))
+
+
+def export(model: ModelLike, path: str | os.PathLike[str], *inputs: Any, isa: str | None = None, weights: str = "file", threads: int = 1,
+           ranges: Mapping[str, int] | None = None, compiler: str | None = None) -> None:
+    """Writes a model as a file that needs no compiler: docs/embedded.md.
+
+    path       its ending says what: .c (and .h beside it), .o, .so, or .sinter, a package for load_package
+    inputs     for each input a sequence of ints, its sizes, or an array, where shapes or branches depend on its values
+    isa        "plain", "sse2", "avx2", "avx512", "neon", "auto"; None: "plain" for .c, else this machine's
+    weights    "file", "bin" (in NAME.bin beside it) or "pointer" (there, and the caller gives its bytes)
+    threads    the most that a run may use
+    ranges     symbolic sizes that stay parameters, each with its least value; the most is the size in the inputs
+
+    Raises Unsupported, which names the operator that has no such form; InvalidArgument, CompileError, FileError.
+    """
+    read = load(model)
+    if not isinstance(read._core, _core.Model):
+        raise _core.InvalidArgument("a package cannot be exported again")
+    kinds = ("file", "bin", "pointer")
+    if weights not in kinds:
+        raise _core.InvalidArgument(f"weights is {weights!r}, wanted one of {', '.join(kinds)}")
+    adapt = _arrays.adapter([p.name for p in read.inputs], [p.number for p in read.inputs])
+    read._core.export(path, isa, kinds.index(weights), threads, _shapes(read, inputs), tuple((ranges or {}).items()), compiler, adapt)
+
+
+def load_package(path: str | os.PathLike[str], *, threads: int = 0) -> Program:
+    """Loads a package that export() or `sinter compile` wrote; it runs without a compiler, for the sizes that it was made for.
+
+    Raises FormatError when it is damaged, Unsupported when another version of sinter made it, DeviceError when this processor lacks its instructions.
+    """
+    core = _core.Program(None, threads, package=path)
+    return Program(Model(core), core)
