@@ -16,7 +16,7 @@ static const char *cuda_prelude(Arena *a, const char *isa)
 static void cuda_print(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out)
 {
     static const SimtWords words = {
-        .function = "extern \"C\" __global__ __launch_bounds__(%d)", .global = "", .alone = "__restrict__ ", .local = "__shared__ ",
+        .function = "extern \"C\" __global__ __launch_bounds__(%s)", .global = "", .alone = "__restrict__ ", .local = "__shared__ ",
         .group = "(i64)blockIdx.x", .groups = "gridDim.x", .thread = "(int)threadIdx.x",
     };
     if (!gen_rows(cx, a, k, &words, out)) gen_simt(cx, a, k, &words, out);

@@ -9,7 +9,7 @@ static const char *opencl_prelude(Arena *a, const char *isa) { (void)isa; return
 static void opencl_print(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out)
 {
     static const SimtWords words = {
-        .function = "__kernel __attribute__((reqd_work_group_size(%d, 1, 1)))", .global = "__global ", .alone = "", .local = "__local ",
+        .function = "__kernel __attribute__((reqd_work_group_size(%s, 1, 1)))", .global = "__global ", .alone = "", .local = "__local ",
         .group = "(i64)get_group_id(0)", .groups = "get_num_groups(0)", .thread = "(int)get_local_id(0)", .objects = true,
     };
     gen_simt(cx, a, k, &words, out);

@@ -12,13 +12,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_THREADS = 1024, BLOCK = 128, WORDS_FEW = 48, WORDS_SOME = 40, WORDS_MANY = 36 };    /* registers for the row, by threads of a row */
+enum { MAX_THREADS = 1024, BLOCK = 128, WORDS_FEW = 48, WORDS_SOME = 40, WORDS_MANY = 36,     /* registers for the row, by threads of a row */
+    REGISTERS = 65536, WORKING = 56, VECTORS = 4 };  /* of a multiprocessor; of a thread beside the row's; most vectors of a thread, where more threads are to be had */
 
 typedef struct Slot {                   /* elements of the row that are loaded or stored as vectors */
     int buf; Dim *off; int npred; Pred *pred; DType dt;
     Scalar fill;
     int id, first, last;                /* loops that use it */
-    bool store;
+    bool store, kept;                   /* kept: a value that a later loop may compute again needs it */
 } Slot;
 typedef struct Kept { const KVal *val; int first, last; int buf; Dim *off; } Kept;     /* a value that later loops read back from buf */
 
@@ -35,6 +36,7 @@ typedef struct Rows {
     int *holds;                         /* by value id: 1 + the Kept that this value is */
     int *stamp, scope;                  /* by value id: the scope in which it was printed last */
     int e, v, w, rows;                  /* elements of a vector, vectors of a thread, threads of a row, rows of a block */
+    int need;                           /* registers of a thread for its part of the row */
     bool again;                         /* kept values are computed again */
     int here;                           /* the loop being printed */
 } Rows;
@@ -162,6 +164,18 @@ static bool reads_own(const Rows *r)
 }
 
 /* ---- shape ------------------------------------------------------------------------------------------------------------------------------- */
+/* What only one loop reads, and not the first, is loaded where it is used: the row need not wait for it. */
+static bool passes_by(const Slot *s) { return s->first == s->last && s->first > 0 && !s->kept; }
+
+/* The last loop that a slot is taken from: a value that is computed again needs what it was computed of. */
+static int last_use(const Rows *r, const Slot *s, bool again)
+{
+    int last = s->last;
+    for (int q = 0; again && q < r->kept.n; q++)
+        if (r->holds[r->kept.at[q].val->id] == q + 1 && r->kept.at[q].last > last && r->kept.at[q].first >= s->first) last = r->kept.at[q].last;
+    return last;
+}
+
 /* Registers that a vector of the row needs from one loop to another, at the loop where they are most. */
 static int words_kept(const Rows *r, bool again)
 {
@@ -170,10 +184,8 @@ static int words_kept(const Rows *r, bool again)
         int w = 0;
         for (int i = 0; i < r->slot.n; i++) {
             const Slot *s = &r->slot.at[i];
-            if (s->store) continue;
-            int last = s->last;
-            if (again) for (int q = 0; q < r->kept.n; q++) if (r->kept.at[q].last > last && r->kept.at[q].first >= s->first) last = r->kept.at[q].last;
-            if (s->first <= l && l <= last) w += (r->e * (int)dtype_size(s->dt) + 3) / 4;
+            if (s->store || passes_by(s)) continue;
+            if (s->first <= l && l <= last_use(r, s, again)) w += (r->e * (int)dtype_size(s->dt) + 3) / 4;
         }
         for (int q = 0; q < r->kept.n && !again; q++)
             if (r->holds[r->kept.at[q].val->id] && r->kept.at[q].first <= l && l <= r->kept.at[q].last) w += r->e * (int)dtype_size(dtype_info[r->kept.at[q].val->dt].compute) / 4;
@@ -206,13 +218,14 @@ static bool choose_shape(Rows *r)
     int64_t nvec = (r->n + r->e - 1) / r->e;
     for (int pass = 0; pass < 2; pass++) {
         r->again = pass == 1;
+        for (int i = 0; i < r->slot.n; i++) r->slot.at[i].kept = r->again && last_use(r, &r->slot.at[i], true) > r->slot.at[i].last;
         int each = words_kept(r, r->again);
         for (int w = 8; w <= MAX_THREADS; w *= 2) {
             int64_t v = (nvec + w - 1) / w;
             int most = w <= 32 ? WORDS_FEW : w < MAX_THREADS ? WORDS_SOME : WORDS_MANY;
-            if (r->again && w < MAX_THREADS) continue;
+            if ((r->again || v > VECTORS) && w < MAX_THREADS) continue;
             if (v * each > most && !(v == 1 && w < MAX_THREADS && each <= 96)) continue;
-            r->w = w; r->v = (int)v;
+            r->w = w; r->v = (int)v; r->need = (int)v * each;
             r->rows = w < BLOCK ? BLOCK / w : 1;
             if (w > 32 && r->rows > 1) r->rows = 1;
             return true;
@@ -220,6 +233,8 @@ static bool choose_shape(Rows *r)
     }
     return false;
 }
+
+static const char *slot_name(Rows *r, const Slot *s) { return arena_fmt(r->a, passes_by(s) ? "r%d" : "r%d[s]", s->id); }
 
 /* ---- values of an element ------------------------------------------------------------------------------------------------------------------ */
 static void emit_val(Rows *r, const KVal *v)
@@ -236,7 +251,7 @@ static void emit_val(Rows *r, const KVal *v)
         return;
     }
     if (v->kind == KV_load && r->slot_of[v->id]) {
-        print_line(p, "const %s v%d = get_%s(r%d[s], e);", held(v->dt), v->id, stored_as(v->dt), r->slot_of[v->id]->id);
+        print_line(p, "const %s v%d = get_%s(%s, e);", held(v->dt), v->id, stored_as(v->dt), slot_name(r, r->slot_of[v->id]));
         return;
     }
     for (int i = 0; i < v->nin; i++) emit_val(r, v->in[i]);
@@ -270,24 +285,28 @@ static void steps_open(Rows *r)
     print_line(&r->p, "const i32 base = (s * %d + t) * %d;", r->w, r->e);
 }
 
+static void load_slot(Rows *r, const Slot *s, bool bounded)
+{
+    const char *when = slot_when(r, s), *in = bounded ? arena_fmt(r->a, "base < %lld", (long long)r->n) : NULL, *to = slot_name(r, s);
+    const char *c = when && in ? arena_fmt(r->a, "%s && %s", in, when) : when ? when : in;
+    if (c) print_line(&r->p, "if (%s) %s.load(%s); else %s.clear();", c, to, slot_at(r, s), to);
+    else print_line(&r->p, "%s.load(%s);", to, slot_at(r, s));
+}
+
 /* All loads that a loop is the first to need, before any is used. */
 static void load_slots(Rows *r, int l)
 {
     Printer *p = &r->p;
     bool any = false;
-    for (int i = 0; i < r->slot.n; i++) any |= !r->slot.at[i].store && r->slot.at[i].first == l;
+    for (int i = 0; i < r->slot.n; i++) any |= !r->slot.at[i].store && !passes_by(&r->slot.at[i]) && r->slot.at[i].first == l;
     if (!any) return;
     for (int i = 0; i < r->slot.n; i++)
-        if (!r->slot.at[i].store && r->slot.at[i].first == l) print_line(p, "Vec<%d> r%d[%d];", r->e * (int)dtype_size(r->slot.at[i].dt), i, r->v);
+        if (!r->slot.at[i].store && !passes_by(&r->slot.at[i]) && r->slot.at[i].first == l) print_line(p, "Vec<%d> r%d[%d];", r->e * (int)dtype_size(r->slot.at[i].dt), i, r->v);
     steps_open(r);
     print_line(p, "const i64 %s = base;", row_var(r));
     for (int i = 0; i < r->slot.n; i++) {
         const Slot *s = &r->slot.at[i];
-        if (s->store || s->first != l) continue;
-        const char *when = slot_when(r, s), *in = exact(r) ? NULL : arena_fmt(r->a, "base < %lld", (long long)r->n);
-        const char *c = when && in ? arena_fmt(r->a, "%s && %s", in, when) : when ? when : in;
-        if (c) print_line(p, "if (%s) r%d[s].load(%s); else r%d[s].clear();", c, i, slot_at(r, s), i);
-        else print_line(p, "r%d[s].load(%s);", i, slot_at(r, s));
+        if (!s->store && !passes_by(s) && s->first == l) load_slot(r, s, !exact(r));
     }
     print_line(p, "}");
 }
@@ -364,6 +383,17 @@ static void print_row_loop(Rows *r, int l)
     }
     steps_open(r);
     if (!exact(r)) print_line(p, "if (base < %lld) {", (long long)r->n);
+    for (int i = 0; i < r->slot.n; i++) {
+        const Slot *s = &r->slot.at[i];
+        if (s->store) continue;
+        if (passes_by(s) && s->first == l) {
+            print_line(p, "Vec<%d> r%d;", r->e * (int)dtype_size(s->dt), i);
+            print_line(p, "{");
+            print_line(p, "const i64 %s = base;", row_var(r));
+            load_slot(r, s, false);
+            print_line(p, "}");
+        } else if (!passes_by(s) && s->first < l && l <= last_use(r, s, r->again)) print_line(p, "r%d[s].renew();", i);
+    }
     for (int i = 0; i < r->slot.n; i++)
         if (r->slot.at[i].store) {
             bool used = false;
@@ -438,6 +468,8 @@ bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *words, Ke
     print_rows(r);
     print_line(p, "}");
     SimtFrame f = { .threads = r->w * r->rows, .each = r->rows, .shared = r->w > 32 ? 128 : 0 };
+    f.blocks = REGISTERS / (f.threads * (r->need + WORKING));
+    if (f.blocks * f.threads > 2 * MAX_THREADS) f.blocks = 2 * MAX_THREADS / f.threads;
     f.form = arena_fmt(a, "rows of %lld: %d threads a row, %d x %d elements each", (long long)r->n, r->w, r->v, r->e);
     simt_frame(p, words, &f, out);
     return true;

@@ -162,11 +162,11 @@ void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource
     text_put(&t, p->t->at, p->t->n);
     text_add(&t, "}\n");
     char name[40];
-    snprintf(name, sizeof name, "k_%016llx", (unsigned long long)hash_bytes(t.at, t.n, (uint64_t)f->threads));
+    snprintf(name, sizeof name, "k_%016llx", (unsigned long long)hash_bytes(t.at, t.n, (uint64_t)f->threads + (uint64_t)f->blocks * 4096));
     Text all = { .arena = a };
     gen_head(&all, k, f->form);
     size_t comment = all.n;
-    text_add(&all, w->function, f->threads);
+    text_add(&all, w->function, f->blocks > 0 ? arena_fmt(a, "%d, %d", f->threads, f->blocks) : arena_fmt(a, "%d", f->threads));
     text_add(&all, " void %s", name);
     text_put(&all, t.at, t.n);
     out->name = arena_str(a, name);

@@ -11,7 +11,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
-names=$(grep -o '__launch_bounds__([0-9]*) void k_[0-9a-f]*([^)]*)' "$src" | sed 's/.* void \(k_[0-9a-f]*\)(\(.*\))/\1 \2/')
+names=$(grep -o '__launch_bounds__([0-9, ]*) void k_[0-9a-f]*([^)]*)' "$src" | sed 's/.* void \(k_[0-9a-f]*\)(\(.*\))/\1 \2/')
 {
     cat "$src"
     while read -r name params; do echo "extern \"C\" { extern const int ${name}_params; const int ${name}_params = $(($(tr -cd , <<<"$params" | wc -c) + 1)); }"; done <<<"$names"
