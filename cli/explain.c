@@ -10,7 +10,7 @@ typedef struct Dot { Cli *c; const Tensor *in; bool fuse; Text text; int count; 
 
 static void dot_graph(Dot *d, Ctx *cx, Graph *g)
 {
-    Plan *p = plan_make(cx, d->c->arena, g, d->fuse, true);
+    Plan *p = plan_make(cx, d->c->arena, g, NULL, d->fuse, true);
     if (d->count++) text_add(&d->text, "\n");
     graph_dot(&d->text, g, p->home);
 }

@@ -217,7 +217,7 @@ static void segment_make(Ctx *cx, void *arg)
     }
     if (mk->o->fuse && s->target->lanes > 1 && !list_has(cx->opt.off, "layout")) layout_choose(cx, a, g);
     if (mk->o->check) graph_check(cx, g);
-    s->plan = plan_make(cx, a, g, mk->o->fuse, mk->t->lanes != LANES_simt);
+    s->plan = plan_make(cx, a, g, mk->t->rules, mk->o->fuse, mk->t->lanes != LANES_simt);
     s->part = NEWS(a, Part, s->plan->nkernel + 1);
     s->last_syms = NEWS(a, int64_t, g->sym.n + 1);
     double t1 = time_now();

@@ -14,8 +14,8 @@ typedef struct Plan {
     VEC(Refusal) refusal;
     int ndecision;                      /* fusions decided; Options.limit counts them */
 } Plan;
-/* stream: the target has a form for SUB_stream. fuse false: one kernel for each operator of the model (or more when one operator needs several). Never fails on a valid graph. */
-Plan *plan_make(Ctx *cx, Arena *a, Graph *g, bool fuse, bool stream);
+/* rules: for the FUSE rows of the user's file, or NULL; raises FORMAT for a row that is wrong. stream: the target has a form for SUB_stream. fuse false: one kernel for each operator of the model (or more when one operator needs several). Never fails on a valid graph otherwise. */
+Plan *plan_make(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, bool fuse, bool stream);
 
 /* ---- layout.c ------------------------------------------------------------------------------------------------------------------------------- */
 /* Rewrites the graph so that results of convolutions, and what is computed from them, lie in memory with their channels last. Before planning. */
@@ -41,6 +41,7 @@ typedef struct Cascade { Stream stream; Node *out; int rank; Dim *const *space; 
 typedef struct Cascades { VEC(Cascade *) at; int n, nstand; int *claim; VEC(Refusal) refusal; } Cascades;    /* claim: by node id, position in at or -1 */
 void cascades_find(Ctx *cx, Arena *a, Graph *g, Cascades *all);         /* adds nodes to g */
 
+typedef struct FusionRow FusionRow;
 typedef struct Planner {
     Ctx *cx; Arena *arena; Graph *g; bool fuse; Plan *plan;
     VEC(Group *) group;
@@ -51,6 +52,7 @@ typedef struct Planner {
     uint8_t *pure;                      /* operations below a node that reads no memory; 0: it does */
     int *uses;
     Cascades cascades;
+    const FusionRow *row; int nrow;     /* the user's, then those of fusion.def */
     VEC(int) *readers;                  /* by node: groups that read it from memory (recent ones) */
     VEC(int) *writers;                  /* by node: groups that write parts of it (joins, scatters), else its home */
     int stamp;
@@ -63,6 +65,7 @@ typedef struct Candidate { Group *q; const Node *n; Dim **coord; uint32_t rows; 
 typedef const char *(*Allow)(Planner *p, Candidate *c);
 const char *allow_same_point(Planner *p, Candidate *c);
 const char *allow_rows(Planner *p, Candidate *c);
+const char *allow_never(Planner *p, Candidate *c);        /* ends the search: no row behind it is tried */
 const char *allow_never_rows(Planner *p, Candidate *c);
 const char *allow_never_dot(Planner *p, Candidate *c);
 

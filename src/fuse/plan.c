@@ -8,6 +8,8 @@
  * Contractions are recognised by access: each thing that the fold's body reads misses an axis of the body's space, or mixes two axes in one index (windows). */
 #include "fuse/fuse.h"
 
+#include <string.h>
+
 enum { MAX_NODES = 128, MAX_READS = 48, MAX_VISITS = 3000 };
 
 typedef enum NodeClass { CLASS_free, CLASS_map, CLASS_fold, CLASS_dot, CLASS_whole } NodeClass;
@@ -173,12 +175,55 @@ static void refuse(Planner *p, const Node *from, const Node *to, const char *rul
 }
 
 /* ---- may n join q? ------------------------------------------------------------------------------------------------------------------------------- */
-typedef struct FusionRow { const char *name; SubKind producer; NodeClass consumer; Allow allowed; } FusionRow;
+struct FusionRow { const char *name; SubKind producer; NodeClass consumer; Allow allowed; };
 static const FusionRow fusion_table[] = {
 #define FUSE(name, producer, consumer, allowed, text) { #name, SUB_##producer, CLASS_##consumer, allowed },
 #include "fuse/fusion.def"
 #undef FUSE
 };
+
+static const struct { const char *name; Allow allowed; } condition_table[] = {
+    { "allow_same_point", allow_same_point }, { "allow_rows", allow_rows }, { "allow_never", allow_never },
+};
+
+static int word_index(const char *const *words, int n, const char *word)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(words[i], word) == 0) return i;
+    return -1;
+}
+
+/* The user's rows come before those of the table. A pair of kinds may only get a condition that the table has for it, since each condition says
+ * what its way of joining needs, and not every way exists for every pair; allow_never is right for all. */
+static void read_fusions(Planner *p, const RuleSet *rules)
+{
+    static const char *const kind_words[] = { "map", "rows", "dot" }, *const class_words[] = { "map", "fold", "dot" };
+    static const SubKind kinds[] = { SUB_map, SUB_rows, SUB_dot };
+    static const NodeClass classes[] = { CLASS_map, CLASS_fold, CLASS_dot };
+    int n = 0, stock = (int)COUNT_OF(fusion_table);
+    const FileRow *row = rules ? rules_rows(rules, &n) : NULL;
+    FusionRow *all = NEWS(p->arena, FusionRow, n + stock);
+    p->row = all;
+    for (int i = 0; i < n; i++) {
+        const char *const *f = row[i].field;
+        const char *file = p->cx->opt.rules;
+        if (strcmp(row[i].name, "FUSE") != 0) continue;
+        if (row[i].n != 5) fail(p->cx, E_FORMAT, "%s:%d: %d fields, wanted FUSE( name, producer, consumer, allowed, text )", file, row[i].line, row[i].n);
+        int kind = word_index(kind_words, 3, f[1]), class = word_index(class_words, 3, f[2]), c = 0;
+        if (kind < 0 || class < 0)
+            fail(p->cx, E_FORMAT, "%s:%d: fusion '%s': found %s and %s, wanted map, rows or dot, and map, fold or dot", file, row[i].line, f[0], f[1], f[2]);
+        while (c < (int)COUNT_OF(condition_table) && strcmp(condition_table[c].name, f[3]) != 0) c++;
+        if (c == (int)COUNT_OF(condition_table))
+            fail(p->cx, E_FORMAT, "%s:%d: fusion '%s': there is no condition '%s'; wanted allow_same_point, allow_rows or allow_never", file, row[i].line, f[0], f[3]);
+        bool way = condition_table[c].allowed == allow_never;
+        for (int k = 0; k < stock; k++)
+            way |= fusion_table[k].producer == kinds[kind] && fusion_table[k].consumer == classes[class] && fusion_table[k].allowed == condition_table[c].allowed;
+        if (!way) fail(p->cx, E_FORMAT, "%s:%d: fusion '%s': there is no way to put a %s into a kernel of kind %s by %s", file, row[i].line, f[0], f[2], f[1], f[3]);
+        all[p->nrow++] = (FusionRow){ f[0], kinds[kind], classes[class], condition_table[c].allowed };
+    }
+    memcpy(all + p->nrow, fusion_table, sizeof fusion_table);
+    p->nrow += stock;
+}
 
 static const char *may_join(Planner *p, Candidate *c, NodeClass class, const char **rule)
 {
@@ -189,13 +234,13 @@ static const char *may_join(Planner *p, Candidate *c, NodeClass class, const cha
     if (q->once != (p->constant[n->id] != 0)) return q->once ? "the operand is computed once, when the program is made" : "it depends on constants only: computed once";
     if (q->node.n >= MAX_NODES) return "the kernel is full";
     const char *why = "no rule fuses these kinds";
-    for (size_t i = 0; i < COUNT_OF(fusion_table); i++) {
-        const FusionRow *r = &fusion_table[i];
+    for (int i = 0; i < p->nrow; i++) {
+        const FusionRow *r = &p->row[i];
         if (r->producer != q->kind || r->consumer != class) continue;
         *rule = r->name;
         if (list_has(p->cx->opt.off, r->name)) { why = "switched off"; continue; }
         why = r->allowed(p, c);
-        if (!why) break;
+        if (!why || r->allowed == allow_never) break;
     }
     if (why) return why;
     Sources s = { 0 };
@@ -694,11 +739,12 @@ static void sort_kernels(Planner *p)
     }
 }
 
-Plan *plan_make(Ctx *cx, Arena *a, Graph *g, bool fuse, bool stream)
+Plan *plan_make(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, bool fuse, bool stream)
 {
     Planner *p = NEW(a, Planner);
     *p = (Planner){ .cx = cx, .arena = a, .g = g, .fuse = fuse, .plan = NEW(a, Plan) };
     p->plan->g = g; p->plan->arena = a;
+    read_fusions(p, rules);
     int nodes = g->node.n;
     if (fuse && stream) cascades_find(cx, a, g, &p->cascades);
     p->plan->ndecision = g->nrewrite + p->cascades.n;

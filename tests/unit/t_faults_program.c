@@ -153,7 +153,7 @@ static void import_only(Ctx *cx, void *arg)
     onnx_load(cx, r->model, "<memory>", r->text, strlen(r->text));
     TraceHost host = { 0 };
     Graph *g = onnx_import(cx, r->arena, r->model, r->model->graph, 0, NULL, r->in, &host);
-    Plan *p = plan_make(cx, r->arena, g, true, true);
+    Plan *p = plan_make(cx, r->arena, g, NULL, true, true);
     r->nout = p->nkernel;
 }
 
