@@ -1,6 +1,7 @@
 # opencl.sh: for tests on an OpenCL device. Source it after check.sh.
 #   need_opencl        ends the test as skipped when there is no device
 # PoCL warns to stderr about every program; its own cache lies below BUILD.
+export SN_WAIT=1                      # not answers of the ready tier
 export POCL_CACHE_DIR=${POCL_CACHE_DIR:-$BUILD/tests/pocl}
 mkdir -p "$POCL_CACHE_DIR"
 
