@@ -99,7 +99,7 @@ void print_rolled(Printer *p, const KFold *f);
 /* gen_simt.c: the parallel variables at `point`; the frame around a printed body. blocks: 0, or how many
  * groups are to run at once on a multiprocessor (CUDA only); each: points that a group takes at a time; shared: words of 8 bytes that it
  * shares, named so; form: for the comment, or NULL. */
-typedef struct SimtFrame { int threads, blocks; int64_t each; int shared; bool scratch; const char *form, *names; } SimtFrame;     /* names: further declarations, or NULL */
+typedef struct SimtFrame { int threads, blocks; int64_t each; int shared, columns; bool scratch; const char *form, *names; } SimtFrame;     /* names: further declarations, or NULL */
 void print_point(Printer *p);
 void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource *out);
 /* gen_rows.c: rows kept in registers; false where that form does not serve, and nothing is done. */

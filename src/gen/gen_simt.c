@@ -137,7 +137,9 @@ void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource
     Text params = { .arena = a }, names = { .arena = a };
     out->buf = NEWS(a, int, k->buf.n + 1);
     out->nbuf = 0;
-    text_add(&names, "    const int thread = %s;\n%s", w->thread, f->names ? f->names : "");
+    if (f->columns) text_add(&names, "    const int column = %s %% %d, thread = %s / %d;\n    %si64 columns[%d];\n    LOCAL i64 *const shared = columns + column * %d;\n", w->thread, f->columns,
+        w->thread, f->columns, w->local, f->columns * (2 * k->team + 1), 2 * k->team + 1);
+    else text_add(&names, "    const int thread = %s;\n%s", w->thread, f->names ? f->names : "");
     if (f->shared) text_add(&names, "    %si64 shared[%d];\n", w->local, f->shared);
     for (int i = 0; i < k->buf.n; i++) {
         const KBuf *b = &k->buf.at[i];
@@ -188,13 +190,17 @@ void gen_simt(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *w, Kernel
     Text names = { .arena = a };
     print_prepare(&p);
     print_block(&p, k->top);
-    if (team) print_line(&p, "for (i64 point = %s; point < total; point += %s) {", w->group, w->groups);
+    if (k->columns) {
+        print_line(&p, "for (i64 first = %s * %d; first < total; first += (i64)%s * %d) {", w->group, k->columns, w->groups, k->columns);
+        print_line(&p, "const i64 point = imin(first + column, total - 1);");
+        print_line(&p, "const int live = first + column < total;");
+    } else if (team) print_line(&p, "for (i64 point = %s; point < total; point += %s) {", w->group, w->groups);
     else print_line(&p, "for (i64 point = %s * %d + thread; point < total; point += (i64)%s * %d) {", w->group, k->threads, w->groups, k->threads);
     print_point(&p);
     if (k->tile_var) print_tile(&p, k, w, &names);
     else if (k->pack > 1) print_pack(&p, k, w);
     else print_block(&p, k->body);
     print_line(&p, "}");
-    SimtFrame f = { .threads = k->threads, .each = team ? 1 : k->threads, .shared = k->team > 1 ? 2 * k->team : 0, .scratch = true, .names = names.at };
+    SimtFrame f = { .threads = k->threads, .each = k->columns ? k->columns : team ? 1 : k->threads, .shared = k->team > 1 && !k->columns ? 2 * k->team : 0, .columns = k->columns, .scratch = true, .names = names.at };
     simt_frame(&p, w, &f, out);
 }

@@ -539,7 +539,8 @@ void print_store(Printer *p, const KStmt *s)
     const KBuf *b = &p->k->buf.at[s->buf];
     DType t = b->scratch ? b->dt : s->val->dt;
     const char *st = stype(t), *guard = "";
-    if (p->simt && p->k->team > 1 && !p->in_team) guard = "if (thread == 0) ";
+    if (p->simt && p->k->columns) guard = p->in_team ? "if (live) " : "if (live && thread == 0) ";
+    else if (p->simt && p->k->team > 1 && !p->in_team) guard = "if (thread == 0) ";
     if (p->in_m && (s->vary & VARY_row) && !rows_whole(p->k)) guard = arena_fmt(p->arena, "if (%sr < %s) ", print_var(p, p->k->row_var), print_dim(p, p->k->row_extent));
     if (!lanes(p, s->vary)) {
         const char *c = condition(p, &s->at, s->nopnd, s->opnd, true), *packed = pack_element(p, s);
@@ -714,7 +715,7 @@ static void finish_team(Printer *p, const KVal *v)
     }
     bool any_of = f->kind == FOLD_max || f->kind == FOLD_sum;
     const char *name = f->dt == DT_bool ? (any_of ? "or" : "and") : fold_name[f->kind];
-    assign(p, v, narrowed(p, f->node->dt, arena_fmt(p->arena, "team_%s_%s(shared, thread, %d, %s)", name, t, p->k->team, a), v->vary));
+    assign(p, v, narrowed(p, f->node->dt, arena_fmt(p->arena, "%s_%s_%s(shared, thread, %d, %s)", p->k->columns ? "column" : "team", name, t, p->k->team, a), v->vary));
 }
 
 void print_finish(Printer *p, const KVal *v)

@@ -2,11 +2,12 @@
  *
  * Two forms. By points: each thread takes points of the parallel axes by itself; neighbours in the innermost axis are neighbouring threads, so what lies together
  * in memory is read together. By teams: a group takes one row, the loops over it are dealt out to its threads, and folds are finished by all of them. A team is
- * taken when the row is long and its elements lie together; where the rows lie across memory, points read better. Sizes are hints: they decide speed only. */
+ * taken when the row is long and its elements lie together. Where rows lie across memory, points read better; when there are too few of them for all threads, a
+ * group takes neighbouring rows, each by a team of its own. Sizes are hints: they decide speed only. */
 #include "kir/kir.h"
 
 enum { GROUP = 256, GROUP_HEAVY = 128, TEAM_LEAST = 32, TEAM_MOST = 512, TEAM_EACH = 4, ROW_LEAST = 24, ROW_TILE = 8, THREADS_LEAST = 16384, TURN_POINTS = 65536, TURN_BYTES = 32,
-       SCAN_LEAST = 512, TEAM_SCAN = 256 };
+       POINTS_ENOUGH = 131072, COLUMN_LEAST = 64, TEAM_COLUMN = 8, SCAN_LEAST = 512, TEAM_SCAN = 256 };
 
 /* ---- which axis of a row is dealt out -------------------------------------------------------------------------------------------------- */
 /* Loads and stores inside loops over a row whose neighbours in `var` lie together. */
@@ -80,7 +81,15 @@ static void choose_team(LoopKernel *k)
     int64_t points = 1;
     for (int i = 0; i < k->npar; i++) points *= dim_hint(k->g, k->par[i].extent);
     int across = k->npar ? together(k, k->body, k->par[k->npar - 1].var) : 0;
-    if (across > x.near && points >= 1024) return;
+    if (across > x.near && points >= 1024) {         /* rows that lie across memory, side by side */
+        if (points >= POINTS_ENOUGH || x.extent < COLUMN_LEAST || !dim_is(kernel_scratch(k, k->buf.n), 0)) return;
+        k->columns = SIMT_TILE;
+        k->team = TEAM_COLUMN;
+        k->threads = k->columns * k->team;
+        deal_out(k->body, x.var, k->team);
+        mark_folds(k->body);
+        return;
+    }
     int team = TEAM_LEAST;
     while (team < TEAM_MOST && (int64_t)team * TEAM_EACH < x.extent) team *= 2;
     k->team = k->threads = team;
