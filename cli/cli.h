@@ -23,6 +23,7 @@ typedef struct Cli {
     VEC(OnnxModel *) model;
     VEC(Program *) program;
     VEC(Package *) package;
+    Records *records;                   /* of tune */
     char made_dir[4096];                /* a temporary folder to remove, or "" */
     volatile int *cancel;               /* CANCEL_..., set by signals */
 } Cli;

@@ -310,6 +310,7 @@ int main(int argc, char **argv)
     cx.opt.fail = failing;
     Status st = guard_call(&cx, main_guarded, &x);
     for (int i = 0; i < c.program.n; i++) program_free(c.program.at[i]);
+    records_close(c.records);
     for (int i = 0; i < c.package.n; i++) package_close(c.package.at[i]);
     for (int i = 0; i < c.model.n; i++) onnx_close(c.model.at[i]);
     if (c.made_dir[0]) remove_tree(c.made_dir);

@@ -8,6 +8,7 @@
 #include "kir/kir.h"
 #include "onnx/onnx.h"
 #include "rt/rt.h"
+#include "tune/tune.h"
 #include "sinter.h"
 
 /* ---- interp.c: a model run by the reference interpreter, operator by operator: slow, and the measure of everything else -------------- */
@@ -28,10 +29,13 @@ void control_run(Ctx *cx, Arena *a, const Call *call, const Tensor *in, Tensor *
  * (NonZero, Loop ...) on its outputs; the steps that may come next hang below it. A run walks down: at each level it takes the step whose guards hold
  * for the actual sizes and values, or traces and compiles the model anew for them and hangs the new steps in. */
 /* check: SN_CHECK; threads 0: Options.threads; ready: runs do not wait for compilers, see background.c; background: set by program_new */
-typedef struct ProgramOptions { bool fuse, check, ready; int threads; struct Background *background; } ProgramOptions;
+/* plain: tuning records are not used; force_kernel: the kernel of this structure gets the schedule `force` */
+typedef struct ProgramOptions { bool fuse, check, ready, plain; int threads; struct Background *background; const char *force_kernel; Sched force; } ProgramOptions;
 typedef struct Program Program;
 typedef struct KernelEvidence {         /* one launch of a segment */
     const char *name, *kind;            /* "k_0123...", "rows" */
+    const char *structure;              /* the name that it has with its own schedule */
+    const LoopKernel *loops;            /* NULL for calls */
     const char *const *node; int nnode; /* the model's operators in it: "LayerNormalization ln_1" */
     const char *source;                 /* C text; NULL for calls */
     const char *note;                   /* what the compiler says about it: "32 registers, 0 B shared ..."; NULL where it says nothing */
@@ -45,6 +49,7 @@ typedef struct SegmentEvidence {
     int nrewrite; const char *const *rewrite;       /* "mul_one 3 times: a product with one" */
     int nguard; const char *const *guard;           /* "batch == 1: broadcast" */
     const char *why;                    /* why it ends: NULL for the last one */
+    const char *graph;                  /* a name for all its kernels */
     int launches;                       /* kernels of each run: without those run once, pieces of one join count as one */
     int64_t temp_bytes, const_bytes;    /* arena at the last bound sizes; results of kernels run once */
     double import_s, plan_s, print_s, build_s;
@@ -72,11 +77,13 @@ typedef struct Segment Segment;
  * once; without a device the interpreter computes what these would. */
 typedef struct Target {
     const char *name; const Dialect *dialect; const DeviceApi *api; Device *device; const char *isa, *prelude; int lanes; const RuleSet *rules; bool ahead;
+    Records *records; const char *machine, *compiler;        /* tuned.c */
 } Target;
 /* target.c: by Options.target ("cpu", or another row of targets.def, which may have ":..." for the device behind it). The prelude lies in a. Raises INVALID for a
  * name that is none, and what the device's open says. */
 void target_open(Ctx *cx, Arena *a, const Options *opt, Target *t);
 void target_close(Target *t);
+const Target *program_target_of(const Program *p);
 typedef struct TargetInfo { const char *name; const Dialect *dialect; const DeviceApi *api; const char *text; } TargetInfo;
 const TargetInfo *target_list(int *n);
 /* Plans, prints and builds; runs what depends on constants only. The graph outlives the segment. */
@@ -134,6 +141,14 @@ void package_close(Package *p);         /* NULL is fine */
 const OnnxModel *package_model(const Package *p);            /* its inputs and outputs, in the form of a model without operators */
 /* As program_run. Thread-safe. */
 void package_run(Ctx *cx, Package *p, Arena *a, const Tensor *in, Tensor *out, const size_t *out_bytes);
+
+/* ---- tuned.c: what tuning found, applied ------------------------------------------------------------------------------------------------------------- */
+char *tuned_path(Arena *a, const Options *opt);              /* of the records; NULL: there are to be none */
+void tuned_name(Arena *a, Target *t);                        /* machine and compiler */
+void tuned_open(Ctx *cx, Arena *a, Target *t, const Options *opt);
+LoopKernel *tuned_lower(Ctx *cx, Segment *s, const Subgraph *sub, const char **structure);     /* structure NULL: the printed name */
+char *tuned_graph(Arena *a, const Segment *s);
+const char *tuned_cut(Ctx *cx, Segment *s);                  /* "unfused", "off=RULE"; NULL: as planned */
 
 /* ---- background.c: kernels compiled while runs go on without them ------------------------------------------------------------------------------------ */
 typedef struct Background Background;

@@ -54,10 +54,13 @@ void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds
     KernelEvidence *k = NEWS(a, KernelEvidence, s->npart + 1);
     e->nkernel = s->npart;
     e->kernel = k;
+    e->graph = tuned_graph(a, s);
     for (int i = 0; i < s->npart; i++) {
         const Part *p = &s->part[i];
         k[i].name = p->loops ? p->src.name : p->sub->node[0]->call->def->name;
         k[i].kind = sub_kind_name[p->sub->kind];
+        k[i].structure = p->structure;
+        k[i].loops = p->loops;
         k[i].source = p->loops ? p->src.text : NULL;
         k[i].note = p->note;
         k[i].once = s->part[i].once;

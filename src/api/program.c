@@ -61,6 +61,7 @@ static void program_target(Ctx *cx, void *arg)
     if (p->opt.threads) opt.threads = p->opt.threads;
     target_open(cx, p->arena, &opt, &p->target);
     p->shared = &p->target;
+    if (!p->opt.plain) tuned_open(cx, p->arena, &p->target, &opt);
     p->opt.background = p->opt.ready ? background_new(p->arena) : NULL;
 }
 
@@ -379,5 +380,6 @@ const SegmentEvidence *program_evidence(Ctx *cx, Program *p, Arena *a, int *n)
     return e;
 }
 
+const Target *program_target_of(const Program *p) { return p->shared; }
 const char *program_describe(Program *p) { return p->shared->api->describe(p->shared->device); }
 const char *program_compile_line(Program *p) { return p->shared->api->command(p->shared->device); }

@@ -53,7 +53,7 @@ static void find_shares(Segment *s)
     }
 }
 
-static void part_add(Ctx *cx, Segment *s, const Subgraph *sub, LoopKernel *k, bool once)
+static void part_add(Ctx *cx, Segment *s, const Subgraph *sub, LoopKernel *k, bool once, const char *structure)
 {
     Part *p = &s->part[s->npart];
     *p = (Part){ .sub = sub, .once = once, .loops = k };
@@ -61,6 +61,7 @@ static void part_add(Ctx *cx, Segment *s, const Subgraph *sub, LoopKernel *k, bo
         s->target->dialect->print(cx, s->arena, k, &p->src);
         log_line(cx, 4, "%s", p->src.text);
     }
+    p->structure = structure ? structure : k ? p->src.name : sub->node[0]->call->def->name;
     for (int j = 0; j < s->npart && !p->join_mate; j++)
         if (sub->nstore == 1 && sub->nnode == 0 && s->part[j].sub->nstore && s->part[j].sub->nnode == 0 && s->part[j].sub->store[0].into == sub->store[0].into)
             p->join_mate = &s->part[j];
@@ -110,7 +111,7 @@ static void add_packing(Ctx *cx, Segment *s, LoopKernel *k, KBuf *b)
     b->node = v;
     b->last = 0;
     for (int i = 0; i < s->npart; i++) if (s->part[i].loops && s->part[i].sub->nstore && s->part[i].sub->store[0].node == v) return;     /* there already */
-    part_add(cx, s, sub, kernel_lower(cx, s->arena, g, sub, s->target->lanes), false);
+    part_add(cx, s, sub, kernel_lower(cx, s->arena, g, sub, s->target->lanes), false, NULL);
 }
 
 static void print_kernels(Ctx *cx, Segment *s)
@@ -119,7 +120,8 @@ static void print_kernels(Ctx *cx, Segment *s)
     for (int i = 0; i < s->plan->nkernel; i++) {
         const Subgraph *sub = &s->plan->kernel[i];
         ctx_poll(cx);
-        LoopKernel *k = sub->kind == SUB_call ? NULL : kernel_lower(cx, s->arena, s->g, sub, s->target->lanes);
+        const char *structure = NULL;
+        LoopKernel *k = sub->kind == SUB_call ? NULL : tuned_lower(cx, s, sub, &structure);
         int packs = 0;
         for (int j = 0; k && j < k->buf.n; j++) packs += k->buf.at[j].last && !sub->constant[k->buf.at[j].node->id];
         if (s->npart + packs + (s->plan->nkernel - i) > most) {
@@ -130,7 +132,7 @@ static void print_kernels(Ctx *cx, Segment *s)
             s->part = more;
         }
         for (int j = 0; packs && j < k->buf.n; j++) if (k->buf.at[j].last && !sub->constant[k->buf.at[j].node->id]) add_packing(cx, s, k, &k->buf.at[j]);
-        part_add(cx, s, sub, k, s->plan->once[i]);
+        part_add(cx, s, sub, k, s->plan->once[i], structure);
         for (int j = 0; k && j < k->limit.n; j++) vec_push(s->arena, &s->limit, k->limit.at[j]);
     }
 }
@@ -201,6 +203,18 @@ static void try_kernels(Ctx *cx, void *arg) { print_kernels(cx, arg); }
 
 typedef struct SegmentMaking { Arena *a; const Target *t; Graph *g; const ProgramOptions *o; Segment *s; } SegmentMaking;
 
+/* As measurements say: unfused, or without a rule. */
+static void plan_again(Ctx *cx, Segment *s, const char *cut)
+{
+    const char *off = cx->opt.off;
+    bool fuse = strncmp(cut, "off=", 4) == 0;
+    if (fuse) cx->opt.off = off && off[0] ? arena_fmt(s->arena, "%s,%s", off, cut + 4) : cut + 4;
+    s->plan = plan_make(cx, s->arena, s->g, fuse, s->target->lanes != LANES_simt);
+    cx->opt.off = off;
+    s->part = NEWS(s->arena, Part, s->plan->nkernel + 1);
+    s->npart = s->limit.n = 0;
+}
+
 static void segment_make(Ctx *cx, void *arg)
 {
     SegmentMaking *mk = arg;
@@ -223,6 +237,11 @@ static void segment_make(Ctx *cx, void *arg)
     double t1 = time_now();
     segment_tell(cx, s);
     Status st = guard_call(cx, try_kernels, s);
+    const char *cut = st == E_OK ? tuned_cut(cx, s) : NULL;
+    if (cut) {
+        plan_again(cx, s, cut);
+        st = guard_call(cx, try_kernels, s);
+    }
     bool empty = false;
     for (int i = 0; i < s->limit.n; i++) empty |= dim_is(s->limit.at[i], 0);
     if (st == E_OK && empty) {

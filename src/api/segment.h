@@ -12,6 +12,7 @@ enum { MAX_IDLE = 8 };                  /* idle instances that are kept */
 
 typedef struct Part {                   /* one kernel of the plan; loops NULL: a call */
     const Subgraph *sub;
+    const char *structure;              /* its name with its own schedule */
     bool once;                          /* depends on constants only */
     LoopKernel *loops; KernelSource src;
     const Kernel *built;

@@ -36,6 +36,8 @@ void target_open(Ctx *cx, Arena *a, const Options *opt, Target *t)
 
 void target_close(Target *t)
 {
+    records_close(t->records);
+    t->records = NULL;
     if (t->device) t->api->close(t->device);
     t->device = NULL;
 }

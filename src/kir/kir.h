@@ -72,8 +72,14 @@ struct KBlock { VEC(KStmt) stmt; KLoop *loop; KBlock *up; int depth; };
  * panel > 0: then, as a matrix of rows of `width` elements, in blocks of so many columns (panel.c), the last one filled up with zeros. */
 typedef struct KBuf { const Node *node; DType dt; bool read, write, scratch; Dim *size; int last; int64_t panel; Dim *width; } KBuf;
 typedef struct KAxis { Dim *var, *extent; int64_t step; } KAxis;     /* a parallel variable; it advances by step */
+typedef struct Sched {                  /* knobs; 0: as tile.c and sched.c choose */
+#define KNOB(name, kinds, values, text) int name;
+#include "kir/sched.def"
+#undef KNOB
+} Sched;
 typedef struct LoopKernel {
     Graph *g; Arena *arena;
+    Sched sched;                        /* as asked for */
     const Subgraph *sub;
     VEC(KBuf) buf;
     int npar; KAxis par[MAX_RANK + 1];  /* outermost first */
@@ -139,6 +145,7 @@ KVal *stream_packed(Lowering *l, const KVal *load);                    /* NULL: 
  * the subgraph by the interpreter. */
 enum { LANES_simt = 0 };                /* scalar code for groups of threads: a GPU */
 LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes);
+LoopKernel *kernel_lower_as(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes, const Sched *sched);
 void kernel_schedule(LoopKernel *k);                          /* sched.c: merges axes, chooses tiles and blocks */
 void kernel_simt(LoopKernel *k);                              /* simt.c: the same for groups of threads */
 /* The address of a load or store of a point whose neighbours in the last parallel axis lie together, so that one access may move several; else NULL. */

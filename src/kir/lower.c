@@ -836,7 +836,9 @@ static int64_t own_length(const Graph *g, const Subgraph *sub)
 }
 
 /* Tries the ways to use lanes and takes the cheapest by the addresses that come out. */
-LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes)
+LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes) { return kernel_lower_as(cx, a, g, sub, lanes, &(Sched){ 0 }); }
+
+LoopKernel *kernel_lower_as(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes, const Sched *sched)
 {
     LoopKernel *best = NULL;
     int last = -1;
@@ -871,6 +873,7 @@ LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int l
         }
         if (!best) best = lower_once(cx, a, g, sub, 1, -1);     /* a single element */
     }
+    best->sched = *sched;
     kernel_schedule(best);
     return best;
 }

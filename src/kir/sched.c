@@ -212,6 +212,7 @@ static void choose_steps(LoopKernel *k, KBlock *b)
             int64_t vecs = dim_hint(k->g, o->extent) / k->lanes;
             int nv = has_update(o->body) ? (o->body->stmt.n > 16 ? 2 : 4) : o->body->stmt.n <= 16 ? 2 : 1;
             if (nv == 4 && k->mr > 4) nv = 2;
+            if (k->sched.vectors && k->sub->kind == SUB_rows) nv = k->sched.vectors;
             while (nv > 1 && vecs < nv) nv /= 2;
             o->nv = nv;
         }

@@ -57,6 +57,7 @@ void tile_choose(LoopKernel *k, KLoop *vec)
     if (of.each) regs = vec && k->lanes >= 16 ? 8 : 4;       /* little is shared in a tile: it hides latency, and neighbours read the same elements */
     int nv = vec ? tile_vectors(k->lanes >= 16 ? 4 : 2, vecs) : k->lanes >= 16 ? 4 : 2;
     if (of.each && vec) nv = vecs % 2 == 0 ? 2 : 1;
+    if (k->sched.vectors && vec) nv = k->sched.vectors;
     int mr = regs / nv;
     if (mr > 14) mr = 14;
     if (mr < 1) mr = 1;
@@ -64,6 +65,7 @@ void tile_choose(LoopKernel *k, KLoop *vec)
         int64_t tiles = (best + mr - 1) / mr;
         mr = (int)((best + tiles - 1) / tiles);
     } else mr = 1;
+    if (k->sched.rows && k->row_var) mr = k->sched.rows;
     if (mr == 1) k->row_var = NULL;
     k->mr = mr;
     if (vec) vec->nv = nv;

@@ -1,0 +1,249 @@
+/* sinter tune: measures other schedules of a model's kernels, and other cuts of its graph, and records what is faster.
+ *
+ * Each trial is a child process with two programs of the model, one as it is by itself and one with the candidate, run in turns: what the candidate does to
+ * this process or how it fails is no matter, and what disturbs the machine disturbs both. First the cuts (one kernel for each operator; without each rule of
+ * fusion), since what is used must not be slower than unfused; then round after round the next candidate of each kernel, those that take longest first, in
+ * the order of the model in src/tune. A record is written when something is found, so that an interrupt loses nothing. */
+#include "cli.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { TURNS = 11, TRIAL_SECONDS = 60, MOST_KERNELS = 256 };
+static const double gain_least = 0.03, share_least = 0.01;   /* a record needs 3 % (less is noise); a kernel counts from 1 % of the time */
+
+typedef struct Trial { bool unfused; const char *off, *kernel; Sched sched; } Trial;
+typedef struct Times { double own, other; bool same; } Times; /* medians of the kernel, or of the whole run; the results agree */
+typedef struct Tunable { const char *name, *bucket; double seconds, best; int n, next; Sched *candidate; } Tunable;
+typedef struct Tuner { Cli *c; const OnnxModel *m; Inputs in; Records *records; const Target *target; double end; int trials, found; } Tuner;
+
+static double kernel_seconds(Ctx *cx, Arena *a, Program *p, const char *name)
+{
+    int n;
+    double sum = 0;
+    const SegmentEvidence *e = program_evidence(cx, p, a, &n);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < e[i].nkernel; k++)
+            if (!name || !strcmp(e[i].kernel[k].structure, name)) sum += e[i].kernel[k].seconds;
+    return sum;
+}
+
+static bool same_graph(Ctx *cx, Arena *a, Program *const p[2])
+{
+    int n[2];
+    const SegmentEvidence *e[2];
+    for (int k = 0; k < 2; k++) e[k] = program_evidence(cx, p[k], a, &n[k]);
+    return n[0] == 1 && n[1] == 1 && !strcmp(e[0][0].graph, e[1][0].graph);
+}
+
+typedef struct TrialJob { Tuner *t; const Trial *what; Times out; } TrialJob;
+
+static void trial_guarded(Ctx *cx, void *arg)
+{
+    TrialJob *j = arg;
+    Arena *a = j->t->c->arena;
+    const Trial *w = j->what;
+    ProgramOptions own = { .fuse = true, .plain = true, .threads = cx->opt.threads }, other = own;
+    const char *off = cx->opt.off;
+    double t[2][TURNS];
+    Tensor *out[2];
+    other.fuse = !w->unfused;
+    other.force_kernel = w->kernel;
+    other.force = w->sched;
+    Program *p[2] = { program_new(cx, j->t->m, &own), NULL };
+    program_prepare(cx, p[0], j->t->in.t);
+    if (w->off) cx->opt.off = off && off[0] ? arena_fmt(a, "%s,%s", off, w->off) : w->off;
+    p[1] = program_new(cx, j->t->m, &other);
+    for (int k = 0; k < 2; k++) {
+        out[k] = NEWS(a, Tensor, j->t->m->graph->nout + 1);
+        program_run(cx, p[k], a, j->t->in.t, out[k], NULL);
+    }
+    if (!w->kernel && same_graph(cx, a, p)) return;      /* nothing to cut: not a candidate */
+    for (int i = 0; i < TURNS; i++)
+        for (int k = 0; k < 2; k++) {
+            RunStats st;
+            program_profile(cx, p[k ^ (i & 1)], j->t->in.t, 1, &st);
+            t[k ^ (i & 1)][i] = kernel_seconds(cx, a, p[k ^ (i & 1)], w->kernel);
+        }
+    Difference d = compare_outputs(j->t->m, out[1], out[0], (Tolerance){ 1e-3, 1e-4, model_is_random(j->t->m, j->t->in.t) });
+    j->out = (Times){ median(TURNS, t[0]), median(TURNS, t[1]), d.same };
+    program_free(p[1]);
+    program_free(p[0]);
+}
+
+/* false: it failed or was stopped. */
+static bool trial_run(Tuner *t, const Trial *what, Times *out)
+{
+    Ctx *cx = t->c->cx;
+    int p[2];
+    if (pipe(p)) fail(cx, E_NOMEM, "no pipe: %s", strerror(errno));
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        TrialJob j = { .t = t, .what = what };
+        close(p[0]);
+        signal(SIGALRM, SIG_DFL);
+        alarm(TRIAL_SECONDS);
+        Status st = guard_call(cx, trial_guarded, &j);
+        ssize_t n = st == E_OK ? write(p[1], &j.out, sizeof j.out) : 0;
+        _exit(n != (ssize_t)sizeof j.out);
+    }
+    close(p[1]);
+    if (pid < 0) { close(p[0]); fail(cx, E_NOMEM, "no process could be started: %s", strerror(errno)); }
+    ssize_t n = read(p[0], out, sizeof *out);
+    while (n < 0 && errno == EINTR) n = read(p[0], out, sizeof *out);
+    close(p[0]);
+    int status;
+    waitpid(pid, &status, 0);
+    ctx_poll(cx);
+    t->trials++;
+    return n == (ssize_t)sizeof *out && out->same && out->own > 0 && out->other > 0;
+}
+
+/* Is it faster than the best so far, twice? *x: the lesser gain. */
+static bool trial_wins(Tuner *t, const Trial *what, double best, Times *x)
+{
+    Times again;
+    if (!trial_run(t, what, x) || x->other >= best * x->own) return false;
+    if (!trial_run(t, what, &again) || again.other >= best * again.own) return false;
+    if (again.other / again.own > x->other / x->own) *x = again;
+    return true;
+}
+
+static void tell(const Tuner *t, const char *what)
+{
+    double left = t->end - time_now();
+    if (on_terminal()) fprintf(stderr, "\r%d trials, %d found, %.0f s left: %-40.40s", t->trials, t->found, left > 0 ? left : 0.0, what);
+}
+
+static void note_found(Tuner *t, const char *kernel, const char *bucket, const char *choice, const Times *x)
+{
+    RecordKey key = { kernel, bucket, t->target->machine, t->target->compiler };
+    records_put(t->c->cx, t->records, &key, choice, x->other, x->own);
+    t->found++;
+    if (!flag_given(t->c, FLAG_json)) printf("%s%s %s: %s: %.3f ms instead of %.3f\n", on_terminal() ? "\r" : "", kernel, bucket, choice, x->other * 1e3, x->own * 1e3);
+}
+
+static void tune_cuts(Tuner *t, const char *graph)
+{
+    static const char *const cuts[][2] = {           /* what is switched off; rules that refuse all change nothing */
+#define FUSE(name, producer, consumer, allowed, text) { #name, #allowed },
+#include "fuse/fusion.def"
+#undef FUSE
+        { "cascade", "" },
+    };
+    double best = 1 - gain_least;
+    for (size_t i = 0; i <= COUNT_OF(cuts) && time_now() < t->end; i++) {
+        if (i && strstr(cuts[i - 1][1], "never")) continue;
+        Trial w = { .unfused = i == 0, .off = i ? cuts[i - 1][0] : NULL };
+        const char *choice = i ? arena_fmt(t->c->arena, "off=%s", w.off) : "unfused";
+        Times x;
+        tell(t, choice);
+        if (!trial_wins(t, &w, best, &x)) continue;
+        best = x.other / x.own;
+        note_found(t, graph, "", choice, &x);
+    }
+}
+
+static int by_seconds(const void *x, const void *y)
+{
+    const Tunable *a = x, *b = y;
+    return a->seconds != b->seconds ? (a->seconds > b->seconds ? -1 : 1) : strcmp(a->name, b->name);
+}
+
+static void tune_kernels(Tuner *t, int n, Tunable *k)
+{
+    for (bool more = true; more;) {
+        more = false;
+        for (int i = 0; i < n && time_now() < t->end; i++) {
+            if (k[i].next >= k[i].n) continue;
+            Trial w = { .kernel = k[i].name, .sched = k[i].candidate[k[i].next++] };
+            char *choice = sched_text(t->c->arena, &w.sched);
+            Times x;
+            more = true;
+            tell(t, choice);
+            if (!trial_wins(t, &w, k[i].best, &x)) continue;
+            k[i].best = x.other / x.own;
+            note_found(t, k[i].name, k[i].bucket, choice, &x);
+        }
+        if (time_now() >= t->end) break;
+    }
+}
+
+/* The kernels of the model as it is by itself, with the time of each. */
+static int tunables(Tuner *t, Program *p, Tunable *k)
+{
+    int nseg, n = 0;
+    const SegmentEvidence *e = program_evidence(t->c->cx, p, t->c->arena, &nseg);
+    double all = 0;
+    for (int i = 0; i < nseg; i++)
+        for (int j = 0; j < e[i].nkernel; j++) {
+            const KernelEvidence *v = &e[i].kernel[j];
+            all += v->seconds;
+            if (!v->loops || v->once) continue;
+            int at = 0;
+            while (at < n && strcmp(k[at].name, v->structure)) at++;
+            if (at == MOST_KERNELS) continue;
+            if (at == n) {
+                k[n++] = (Tunable){ .name = v->structure, .bucket = sched_bucket(t->c->arena, v->loops), .best = 1 - gain_least };
+                k[at].n = sched_candidates(t->c->arena, v->loops, &k[at].candidate);
+            }
+            k[at].seconds += v->seconds;
+        }
+    qsort(k, (size_t)n, sizeof *k, by_seconds);
+    while (n && k[n - 1].seconds < share_least * all) n--;
+    return n;
+}
+
+static double budget(Cli *c)
+{
+    const char *text = flag_value(c, FLAG_budget);
+    char *end = NULL;
+    double s = text ? strtod(text, &end) : 60;
+    if (text && (end == text || !(s > 0) || (strcmp(end, "") && strcmp(end, "s") && strcmp(end, "m")))) fail(c->cx, E_INVALID, "--budget is '%s', wanted seconds, as 60s, or minutes, as 5m", text);
+    return text && *end == 'm' ? 60 * s : s;
+}
+
+int cmd_tune(Cli *c)
+{
+    Ctx *cx = c->cx;
+    const char *path = tuned_path(c->arena, &cx->opt), *import = flag_value(c, FLAG_import), *export = flag_value(c, FLAG_export);
+    if (!path) fail(cx, E_INVALID, "tuning records have no place: there is no folder of compiled kernels, and SN_RECORDS names no file");
+    if (!c->narg && !import && !export) fail(cx, E_INVALID, "tune needs MODEL, --import or --export");
+    Tuner t = { .c = c, .end = time_now() + budget(c) };
+    int imported = -1, exported = -1;
+    t.records = c->records = records_open(cx, path, true);
+    if (import) imported = records_import(cx, t.records, import);
+    if (c->narg) {
+        t.m = cli_load(c, c->arg[0]);
+        t.in = cli_inputs(c, t.m, flag_given(c, FLAG_json), false);
+        ProgramOptions o = { .fuse = true, .plain = true, .threads = cx->opt.threads };
+        Program *p = program_new(cx, t.m, &o);
+        vec_push(c->arena, &c->program, p);
+        Target own = *program_target_of(p);
+        tuned_name(c->arena, &own);
+        t.target = &own;
+        RunStats st;
+        program_profile(cx, p, t.in.t, 5, &st);
+        Tunable *k = NEWS(c->arena, Tunable, MOST_KERNELS);
+        int n = tunables(&t, p, k), nseg;
+        const SegmentEvidence *e = program_evidence(cx, p, c->arena, &nseg);
+        if (nseg == 1) tune_cuts(&t, e[0].graph);
+        tune_kernels(&t, n, k);
+        if (on_terminal()) fprintf(stderr, "\r%79s\r", "");
+    }
+    if (export) exported = records_export(cx, t.records, export);
+    if (flag_given(c, FLAG_json)) {
+        print_json(json_pack("{s:s, s:i, s:i, s:i, s:i}", "records", path, "trials", t.trials, "found", t.found, "imported", imported, "exported", exported));
+        return EXIT_FINE;
+    }
+    if (c->narg) printf("%d trials, %d found faster; records in %s\n", t.trials, t.found, path);
+    if (imported >= 0) printf("%d records read from %s\n", imported, import);
+    if (exported >= 0) printf("%d records written to %s\n", exported, export);
+    return EXIT_FINE;
+}

@@ -1,0 +1,74 @@
+/* What tuning found, applied: schedules of kernels and ways to cut a graph, from the records beside the compiled kernels (src/tune).
+ *
+ * A kernel is looked up by the name that it has with its own schedule (a hash of its text, so of its structure), by the bucket of its sizes, the machine and
+ * the compiler; a graph by all its kernels. Without a file of records nothing of this costs anything. */
+#include "api/segment.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+char *tuned_path(Arena *a, const Options *opt)
+{
+    Cache c;
+    if (opt->records) return opt->records[0] ? arena_str(a, opt->records) : NULL;
+    cache_open(&c, opt);
+    return c.on ? path_join(a, c.dir, "tuned.sqlite") : NULL;
+}
+
+void tuned_name(Arena *a, Target *t)
+{
+    char *all = arena_str(a, t->api->describe(t->device)), *isa = strstr(all, arena_fmt(a, ", %s, ", t->isa));
+    t->machine = all;
+    t->compiler = "";
+    if (!isa) return;
+    t->compiler = isa + strlen(t->isa) + 4;
+    isa[strlen(t->isa) + 2] = 0;
+}
+
+void tuned_open(Ctx *cx, Arena *a, Target *t, const Options *opt)
+{
+    char *path = t->api->find ? tuned_path(a, opt) : NULL;
+    t->records = path ? records_open(cx, path, false) : NULL;
+    if (t->records) tuned_name(a, t);
+}
+
+static RecordKey tuned_key(const Target *t, const char *kernel, const char *bucket) { return (RecordKey){ kernel, bucket, t->machine, t->compiler }; }
+
+LoopKernel *tuned_lower(Ctx *cx, Segment *s, const Subgraph *sub, const char **structure)
+{
+    const Target *t = s->target;
+    LoopKernel *k = kernel_lower(cx, s->arena, s->g, sub, t->lanes);
+    Sched want = { 0 };
+    bool records = t->records && !s->opt.plain;
+    *structure = NULL;
+    if (!records && !s->opt.force_kernel) return k;
+    KernelSource src;
+    t->dialect->print(cx, s->arena, k, &src);
+    *structure = src.name;
+    if (records) {
+        RecordKey key = tuned_key(t, src.name, sched_bucket(s->arena, k));
+        const char *choice = records_get(t->records, s->arena, &key);
+        if (choice && !sched_parse(choice, &want)) want = (Sched){ 0 };
+    }
+    if (s->opt.force_kernel && !strcmp(s->opt.force_kernel, src.name)) want = s->opt.force;
+    if (!memcmp(&want, &(Sched){ 0 }, sizeof want)) return k;
+    log_line(cx, 3, "kernel %s: %s", src.name, sched_text(s->arena, &want));
+    return kernel_lower_as(cx, s->arena, s->g, sub, t->lanes, &want);
+}
+
+char *tuned_graph(Arena *a, const Segment *s)
+{
+    uint64_t h = 0;
+    for (int i = 0; i < s->npart; i++) h = hash_bytes(s->part[i].structure, strlen(s->part[i].structure), h);
+    return arena_fmt(a, "graph_%016" PRIx64, h);
+}
+
+const char *tuned_cut(Ctx *cx, Segment *s)
+{
+    if (!s->target->records || s->opt.plain || !s->opt.fuse) return NULL;
+    RecordKey key = tuned_key(s->target, tuned_graph(s->arena, s), "");
+    const char *cut = records_get(s->target->records, s->arena, &key);
+    if (cut) log_line(cx, 3, "graph %s: %s", key.kernel, cut);
+    return cut;
+}

@@ -1,0 +1,40 @@
+#!/bin/bash
+# sinter tune: what it measures is recorded and used, whatever stands in a record the results stay right, records travel as text.
+. "$(dirname "$0")/../lib/check.sh"
+export SN_CACHE=$T/kernels SN_THREADS=1
+cat >"$T/net.onnxtxt" <<'END'
+<ir_version: 10, opset_import: ["" : 17]>
+net (float[B, 120] x, float[120, 72] w) => (float[B, 72] y)
+{ a = MatMul(x, w)  b = Tanh(a)  y = Softmax(b) }
+END
+net=("$T/net.onnxtxt" -d B=37)
+
+json 'j["trials"] >= 2 and j["found"] >= 0' "$SINTER" tune "${net[@]}" --budget 8s --json
+ok "a file of records" [ -s "$SN_CACHE/tuned.sqlite" ]
+expect 0 'equal to the reference' "$SINTER" run "${net[@]}" --check
+
+# a record of our own: the name, the bucket, the machine and the compiler of this kernel, a schedule that nobody would choose
+kernel=$(SN_RECORDS='' "$SINTER" explain "${net[@]}" --json 2>/dev/null | python3 -c 'import json, sys
+print(next(k["name"] for s in json.load(sys.stdin)["segments"] for k in s["kernels"] if k["kind"] == "dot"))')
+about=$(SN_RECORDS='' "$SINTER" explain "${net[@]}" --json 2>/dev/null | python3 -c 'import json, sys; print(json.load(sys.stdin)["device"])')
+machine=${about%%, cc*} compiler=cc${about##*, cc}
+[ "$machine" != "$about" ] || { machine=${about%%, gcc*} compiler=gcc${about##*, gcc}; }
+for bucket in t{0..12}w{16..24}r{0..8}; do printf '%s\t%s\t%s\t%s\trows=3 vectors=1\t0.5\t1\n' "$kernel" "$bucket" "$machine" "$compiler"; done >"$T/mine.tsv"
+rm -f "$SN_CACHE/tuned.sqlite"
+expect 0 'records read from' "$SINTER" tune --import "$T/mine.tsv"
+expect 0 "kernel $kernel: rows=3 vectors=1" env SN_DEBUG=3 "$SINTER" run "${net[@]}"
+expect 0 'equal to the reference' "$SINTER" run "${net[@]}" --check
+expect 0 "records written to" "$SINTER" tune --export "$T/back.tsv"
+ok "what was written is what was read" diff <(sort "$T/mine.tsv" | cut -f1-5) <(sort "$T/back.tsv" | cut -f1-5)
+expect 0 '^y: f32' env SN_RECORDS= SN_DEBUG=3 "$SINTER" run "${net[@]}"
+ok "SN_RECORDS= uses none" bash -c "! SN_RECORDS= SN_DEBUG=3 '$SINTER' run '$T/net.onnxtxt' -d B=37 2>&1 | grep -q 'rows=3'"
+
+# a choice that this version does not know is none; a broken file is refused by tune, with its line
+sed 's/rows=3 vectors=1/colour=7/' "$T/mine.tsv" >"$T/other.tsv"
+expect 0 'records read' "$SINTER" tune --import "$T/other.tsv"
+expect 0 'equal to the reference' "$SINTER" run "${net[@]}" --check
+printf 'a\tb\n' >"$T/bad.tsv"
+refuse 'line 1 is no record' "$SINTER" tune --import "$T/bad.tsv"
+refuse 'needs MODEL' "$SINTER" tune
+refuse "budget is 'soon'" "$SINTER" tune "${net[@]}" --budget soon
+finish
