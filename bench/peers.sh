@@ -7,7 +7,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 BUILD=$(realpath "${BUILD:-build}")
 peers=${SN_PEERS:-$BUILD/peers}
-SN_CASES=${SN_CASES:-../shared/cases}
+for d in shared ../shared ../../shared; do [ -n "${SN_CASES:-}" ] || [ ! -d "$d/cases" ] || SN_CASES=$(realpath "$d/cases"); done
+SN_CASES=${SN_CASES:-}
 python=$peers/venv/bin/python
 mkdir -p "$peers"
 [ -x "$python" ] || python3 -m venv "$peers/venv"

@@ -209,7 +209,7 @@ static void plan_again(Ctx *cx, Segment *s, const char *cut)
     const char *off = cx->opt.off;
     bool fuse = strncmp(cut, "off=", 4) == 0;
     if (fuse) cx->opt.off = off && off[0] ? arena_fmt(s->arena, "%s,%s", off, cut + 4) : cut + 4;
-    s->plan = plan_make(cx, s->arena, s->g, fuse, s->target->lanes != LANES_simt);
+    s->plan = plan_make(cx, s->arena, s->g, s->target->rules, fuse, s->target->lanes != LANES_simt);
     cx->opt.off = off;
     s->part = NEWS(s->arena, Part, s->plan->nkernel + 1);
     s->npart = s->limit.n = 0;
