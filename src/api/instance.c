@@ -427,7 +427,7 @@ static void prepare_outputs(Ctx *cx, RunJob *j, const int64_t *syms)
         size_t bytes = tensor_bytes(&j->out[i]);
         if (data && j->out_bytes && bytes > j->out_bytes[i])
             fail(cx, E_INVALID, "output '%s' needs %zu bytes, the buffer has %zu", g->output.at[i].name, bytes, j->out_bytes[i]);
-        j->out[i].data = data ? data : arena_alloc(j->a, bytes ? bytes : 1);
+        j->out[i].data = data ? data : arena_block(j->a, bytes);
     }
 }
 

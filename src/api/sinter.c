@@ -495,6 +495,8 @@ static void public_run_guarded(Ctx *cx, void *arg)
         } else if (s->data) {
             if (n > s->bytes) fail(cx, E_INVALID, "output '%s' has %zu bytes, but the caller's buffer %zu", g->out[i].name, n, s->bytes);
             if (s->data != c->result[i].data) tensor_copy_to(&c->result[i], s->data, NULL);
+        } else if (tensor_dense(&c->result[i]) && arena_give(c->arena, c->result[i].data)) {
+            c->block[i] = c->result[i].data;
         } else {
             c->block[i] = block_alloc(n);
             if (!c->block[i]) fail(cx, E_NOMEM, "no memory for %zu bytes", n);

@@ -40,8 +40,14 @@ typedef struct Chunk {
     size_t size;                        /* bytes after this header */
 } Chunk;
 
+typedef struct Lent {                   /* a block of arena_block */
+    struct Lent *next;
+    void *p;
+} Lent;
+
 struct Arena {
     Ctx *cx;
+    Lent *lent;
     Chunk *chunks;                      /* the current one first */
     char *at, *end;                     /* free part of the current chunk */
     size_t next_size, used;
@@ -94,6 +100,8 @@ void arena_free(Arena *a)
 {
     if (!a)
         return;
+    for (Lent *l = a->lent; l; l = l->next)
+        block_free(l->p);
     for (Chunk *c = a->chunks, *next; c; c = next) {
         next = c->next;
         UNPOISON(c + 1, c->size);
@@ -183,6 +191,27 @@ void *block_alloc(size_t n)
 }
 
 void block_free(void *p) { free(p); }
+
+void *arena_block(Arena *a, size_t n)
+{
+    Lent *l = NEW(a, Lent);
+    l->p = must_fail(a->cx) ? NULL : block_alloc(n);
+    if (!l->p)
+        no_memory(a->cx, n);
+    l->next = a->lent;
+    a->lent = l;
+    return l->p;
+}
+
+bool arena_give(Arena *a, const void *p)
+{
+    for (Lent **at = &a->lent; *at; at = &(*at)->next)
+        if ((*at)->p == p) {
+            *at = (*at)->next;
+            return true;
+        }
+    return false;
+}
 
 /* *at is some T *: read and written as bytes, since an access through void ** would break the aliasing rules. */
 void vec_grow(Arena *a, void **at, int n, int *cap, size_t size)

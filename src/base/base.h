@@ -75,6 +75,9 @@ size_t arena_used(const Arena *a);      /* bytes handed out */
 /* Single blocks outside arenas, for big buffers with their own owner (64-byte aligned, not zeroed). NULL when there is no memory. */
 void *block_alloc(size_t n);
 void block_free(void *p);
+/* A block that ends with the arena, unless arena_give makes it the caller's (block_free): true if p is such a block. Not zeroed; raises NOMEM. */
+void *arena_block(Arena *a, size_t n);
+bool arena_give(Arena *a, const void *p);
 
 /* Growable array in an arena: `VEC(Node *) v = {0}; vec_push(a, &v, n);`. Old storage stays in the arena. */
 #define VEC(T) struct { T *at; int n, cap; }

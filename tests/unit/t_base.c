@@ -75,6 +75,24 @@ static void take_ten(Ctx *cx, void *arg)
         arena_free(arena_new(cx));
 }
 
+/* Blocks end with their arena, but for those that were given away. */
+static void test_arena_blocks(void **state)
+{
+    (void)state;
+    Arena *a = arena_new(new_ctx());
+    char *kept = arena_block(a, 100), *other = arena_block(a, 0), *third = arena_block(a, 1 << 20);
+    assert_true((uintptr_t)kept % 64 == 0 && (uintptr_t)third % 64 == 0);
+    memset(third, 1, 1 << 20);
+    assert_false(arena_give(a, kept + 1));
+    assert_true(arena_give(a, kept));
+    assert_false(arena_give(a, kept));
+    assert_true(arena_give(a, other));
+    arena_free(a);
+    memset(kept, 2, 100);
+    block_free(kept);
+    block_free(other);
+}
+
 static void test_arena_limits(void **state)
 {
     (void)state;
@@ -551,7 +569,7 @@ static void test_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arena),         cmocka_unit_test(test_arena_limits), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_arena),         cmocka_unit_test(test_arena_blocks), cmocka_unit_test(test_arena_limits), cmocka_unit_test(test_errors),
         cmocka_unit_test(test_map),           cmocka_unit_test(test_numbers),      cmocka_unit_test(test_text),
         cmocka_unit_test(test_options),       cmocka_unit_test(test_small_floats), cmocka_unit_test(test_special_floats),
         cmocka_unit_test(test_integers),      cmocka_unit_test(test_casts),        cmocka_unit_test(test_dtype_table),
