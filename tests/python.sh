@@ -50,4 +50,14 @@ else
     bad "the official runner"
     tail -n 10 "$T/stderr"
 fi
+
+# ---- random models -----------------------------------------------------------------------------------------------------
+random=$("$PY" -W ignore tests/python/random_models.py --models 6 --nodes 12 2>"$T/stderr")
+if [[ $(tail -n 1 <<<"$random") == "6 passed, 0 failed, "* ]]; then
+    good
+else
+    bad "random models"
+    tail -n 10 <<<"$random"
+    tail -n 5 "$T/stderr"
+fi
 finish

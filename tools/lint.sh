@@ -3,7 +3,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 BUILD=${1:?usage: lint.sh BUILD}
-SOURCE_FOLDERS=$(ls -d src include cli 2>/dev/null)
+SOURCE_FOLDERS=$(ls -d src include cli python/core 2>/dev/null)
 bad=0
 complain() { printf '%s: %s\n' "$1" "$2"; bad=1; }
 

@@ -362,11 +362,7 @@ static PyObject *program_run(PyObject *self, PyObject *const *args, Py_ssize_t n
         return NULL;
     }
     if (args[1] != Py_None) nout = (int)PyTuple_Size(args[1]);
-    volatile int own = 0, *stop = &own, *asked = NULL;
-    if (args[2] != Py_None) {
-        stop = &((FlagObject *)args[2])->stop;
-        asked = &((FlagObject *)args[2])->asked;
-    }
+    FlagObject own = { .stop = 0 }, *flag = args[2] == Py_None ? &own : (FlagObject *)args[2];
     Args in, out;
     PyObject *result = NULL;
     if (args_room(&in, PyTuple_Size(args[0]))) return NULL;
@@ -377,18 +373,19 @@ static PyObject *program_run(PyObject *self, PyObject *const *args, Py_ssize_t n
     for (;;) {
         sn_error err;
         sn_status st;
-        bool watched = watch_begin(s, stop);
+        bool watched = watch_begin(s, &flag->stop);
         Py_BEGIN_ALLOW_THREADS
-        st = sn_run_cancellable(o->program, stop, (int)in.n, in.t, nout, out.t, &err);
+        st = sn_run_cancellable(o->program, &flag->stop, (int)in.n, in.t, nout, out.t, &err);
         Py_END_ALLOW_THREADS
         if (watched && watch_end()) {
-            *stop = asked ? *asked : 0;
+            flag->stop = 0;
+            if (flag->asked) flag->stop = 1;         /* meanwhile by another thread */
             if (PyErr_CheckSignals()) {
                 for (int i = 0; !st && i < nout; i++) sn_tensor_release(&out.t[i]);
                 break;
             }
-            if (st == SN_CANCELLED && !*stop) continue;
         }
+        if (st == SN_CANCELLED && !flag->asked) continue;            /* by a signal, perhaps on the thread of another run with this flag */
         result = st ? core_raise(s, &err) : run_results(s, &out);
         break;
     }
