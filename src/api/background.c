@@ -100,7 +100,7 @@ void background_add(Background *b, Segment *s)
     bool start = !b->running;
     if (start) {
         if (b->started) pthread_join(b->thread, NULL);
-        b->running = b->started = pthread_create(&b->thread, NULL, background_main, b) == 0;
+        b->running = b->started = thread_start(&b->thread, background_main, b);
         if (!b->running) b->first = NULL;
     }
     bool here = !b->running;            /* no thread to be had: now, then */

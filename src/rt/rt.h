@@ -4,6 +4,7 @@
 #ifndef SN_RT_H
 #define SN_RT_H
 #include "base/base.h"
+#include <pthread.h>
 
 typedef struct RtError {
     Status code; char text[1024];
@@ -101,6 +102,7 @@ typedef struct Proc {
 /* Runs them, `jobs` at once. When one fails, when *cancel is set, or when one takes longer than `limit`
  * seconds, all are killed and waited for. tmp: folder for their temporary files, or NULL. Returns COMPILE
  * (see status), CANCELLED, TIMEOUT, NOMEM. */
+bool thread_start(pthread_t *t, void *(*fn)(void *), void *arg);        /* false: there is none to be had */
 bool proc_cancelled(volatile int *cancel);               /* set by another thread or a signal; NULL: never */
 Status proc_run(Proc *p, int n, int jobs, double limit, const char *tmp, volatile int *cancel, RtError *e);
 
