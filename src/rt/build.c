@@ -659,8 +659,8 @@ Status builder_open(Builder **out, const Options *opt, const Toolchain *tools, R
         return rt_fail(e, E_NOMEM, "no memory for a builder");
     memset(b, 0, sizeof *b);
     b->own_tools = !tools;
-    b->tools = tools ? *tools
-                     : (Toolchain){ .load = object_load, .symbol = object_symbol, .unload = object_unload };
+    b->tools =
+        tools ? *tools : (Toolchain){ .load = object_load, .symbol = object_symbol, .unload = object_unload };
     Status st = tools ? E_OK : isa_choose(b, opt->isa, e);
     if (!st && opt->cc && strlen(opt->cc) >= sizeof b->want_cc)
         st = rt_fail(e, E_INVALID, "option cc is %zu characters long", strlen(opt->cc));

@@ -152,7 +152,10 @@ static void proc_stop(Proc *p)
     p->fd = -1;
 }
 
-bool thread_start(pthread_t *t, void *(*fn)(void *), void *arg) { return pthread_create(t, NULL, fn, arg) == 0; }
+bool thread_start(pthread_t *t, void *(*fn)(void *), void *arg)
+{
+    return pthread_create(t, NULL, fn, arg) == 0;
+}
 
 bool proc_cancelled(volatile int *cancel) { return cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED); }
 
