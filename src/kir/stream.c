@@ -19,6 +19,9 @@ typedef struct Streaming {
     Dim *size;                          /* places of the result's own axes */
 } Streaming;
 
+/* Places of the axis in a block: whole tiles, and no more than the first cache holds of a few values. */
+static int block_steps(const Streaming *t) { return BLOCK_BYTES / 4 / t->width / TILE_ROWS * TILE_ROWS; }
+
 static Dim *lane_offset(const Lowering *l)
 {
     return l->k->vec_var ? dim_sub(l->g, l->k->vec_var, dim_idx(l->g, BASE_VAR, l->k->vec_var->a)) : dim_const(l->g, 0);
@@ -140,7 +143,7 @@ static KLoop *block_open_loop(const Streaming *t, int tile)
 {
     KLoop *o = loop_new(t->l, t->j, false);
     o->from = t->jb; o->extent = t->end; o->tile = tile;
-    o->times = dim_const(t->g, BLOCK_BYTES / 4 / t->width);
+    o->times = dim_const(t->g, block_steps(t));
     t->l->row_loop = o;
     return o;
 }
@@ -274,7 +277,7 @@ void lower_stream(Lowering *l)
     t.width = l->k->vec_var ? l->nv * l->k->lanes : 1;
     t.j = dim_idx(g, SPACE_VAR + s->axis, l->sub->space[s->axis]);
     t.jb = dim_idx(g, LOOP_VAR + l->nloop++, l->sub->space[s->axis]);
-    int steps = BLOCK_BYTES / 4 / t.width;
+    int steps = block_steps(&t);
     Dim *row = dim_idx(g, SPACE_VAR + s->lane, l->sub->space[s->lane]), *first = l->k->vec_var ? dim_idx(g, BASE_VAR, row->a) : row, *lo, *hi;
     Dim *last = l->k->vec_var ? dim_min(g, dim_addc(g, first, t.width - 1), dim_addc(g, row->a, -1)) : row;
     stream_bounds(l, t.j, row, first, last, &lo, &hi);
