@@ -45,6 +45,7 @@ typedef struct KernelEvidence {         /* one launch of a segment */
 } KernelEvidence;
 typedef struct SegmentEvidence {
     int nkernel; const KernelEvidence *kernel;
+    int ncarrier; const char *const *carrier;       /* of cascades: "carrier Softmax w: sum, rank 1, ..." */
     int nrefusal; const char *const *refusal;       /* "cannot fuse relu_3 (Relu) into conv_4 (Conv): reason" */
     int nrewrite; const char *const *rewrite;       /* "mul_one 3 times: a product with one" */
     int nguard; const char *const *guard;           /* "batch == 1: broadcast" */

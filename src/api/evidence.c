@@ -87,6 +87,12 @@ void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds
     for (int i = 0; s->rewrites && i < rules_count(s->target->rules); i++)
         if (s->rewrites[i]) rewrite[e->nrewrite++] = arena_fmt(a, "%s %d times: %s", rules_name(s->target->rules, i), s->rewrites[i], rules_text(s->target->rules, i));
     e->rewrite = rewrite;
+    int carriers = s->plan->receipt.n, parts = s->npart;
+    const char **carrier = NEWS(a, const char *, carriers + parts + 1);
+    for (int i = 0; i < carriers; i++) carrier[e->ncarrier++] = arena_fmt(a, "carrier of %s: %s", operator_name(a, s, s->plan->receipt.at[i].of), s->plan->receipt.at[i].text);
+    for (int i = 0; i < parts; i++)
+        if (s->part[i].loops && s->part[i].loops->note) carrier[e->ncarrier++] = arena_fmt(a, "kernel %s: %s", s->part[i].src.name, s->part[i].loops->note);
+    e->carrier = carrier;
     e->refusal = refusal; e->nrefusal = s->plan->refusal.n;
     e->guard = guard; e->nguard = g->guard.n;
     e->temp_bytes = s->last_temp;

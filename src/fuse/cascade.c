@@ -539,6 +539,19 @@ static bool cone_pays(Cone *c, const Stream *s)
     return !c->why;
 }
 
+/* What explain says of a fold: its rank in the folds before it, its form, and the fact that makes it safe. */
+static void receipt_add(Cone *c, const StreamFold *f)
+{
+    Finder *w = c->f;
+    bool chained = dep_of(c, f->node->in[0]) & DEP_d;
+    Receipt r = { f->node, f->pivot ? "maximum, rank 0: the pivot; it moves while the axis is passed over"
+        : !chained ? "sum, rank 0: needs no fold before it; partial sums are added up"
+        : f->advance ? arena_fmt(w->arena, "sum, rank %d, pivot form: every exponent is x - max x <= 0, so each term lies in [0, 1] times what it weighs; times exp(old - new) when the pivot moves%s", f->rank,
+            f->node == c->out ? "; what else depends on the folds before it is a factor in the end" : "")
+        : arena_fmt(w->arena, "sum, rank %d, deferred form: the folds before it are one factor in the end", f->rank) };
+    vec_push(w->arena, &w->all->receipt, r);
+}
+
 static bool cone_take(Cone *c)
 {
     Finder *f = c->f;
@@ -588,6 +601,7 @@ static bool cone_take(Cone *c)
         for (int k = 0; k < i; k++) if ((dep_of(c, s->fold[i].node->in[0]) & DEP_d) && s->fold[k].stage >= most) most = s->fold[k].stage + 1;
         s->fold[i].stage = most;
     }
+    for (int i = 0; i < s->nfold; i++) receipt_add(c, &s->fold[i]);
     q->node = NEWS(f->arena, Node *, c->visit.n + 1);
     q->coord = NEWS(f->arena, Dim **, c->visit.n + 1);
     for (int i = 0; i < c->visit.n; i++) {

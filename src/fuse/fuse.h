@@ -5,6 +5,7 @@
 #include "ir/ir.h"
 
 typedef struct Refusal { const Node *from, *to; const char *rule, *why; } Refusal;     /* `to` might have joined the kernel of `from` */
+typedef struct Receipt { const Node *of; const char *text; } Receipt;     /* of a fold in a cascade: how it is carried */
 typedef struct Plan {
     Graph *g; Arena *arena;
     int nkernel; Subgraph *kernel;      /* in an order in which they can run */
@@ -12,6 +13,7 @@ typedef struct Plan {
     int *home;                          /* by node id: position in kernel, or HOME_... */
     uint8_t *stored;                    /* by node id: lies in memory */
     VEC(Refusal) refusal;
+    VEC(Receipt) receipt;
     int ndecision;                      /* fusions decided; Options.limit counts them */
 } Plan;
 /* rules: for the FUSE rows of the user's file, or NULL; raises FORMAT for a row that is wrong. stream: the target has a form for SUB_stream. fuse false: one kernel for each operator of the model (or more when one operator needs several). Never fails on a valid graph otherwise. */
@@ -38,7 +40,7 @@ typedef struct Group {
 /* Kernels that stream (see Stream in ir.h), found before the others are made: their nodes with the index of each at a point of the space. */
 enum { CONE_VAR = 3900 };                /* variables of contractions, while a cone is looked at */
 typedef struct Cascade { Stream stream; Node *out; int rank; Dim *const *space; int nnode; Node **node; Dim ***coord; Group *group; } Cascade;
-typedef struct Cascades { VEC(Cascade *) at; int n, nstand; int *claim; VEC(Refusal) refusal; } Cascades;    /* claim: by node id, position in at or -1 */
+typedef struct Cascades { VEC(Cascade *) at; int n, nstand; int *claim; VEC(Refusal) refusal; VEC(Receipt) receipt; } Cascades;    /* claim: by node id, position in at or -1 */
 void cascades_find(Ctx *cx, Arena *a, Graph *g, Cascades *all);         /* adds nodes to g */
 
 typedef struct FusionRow FusionRow;

@@ -764,6 +764,7 @@ Plan *plan_make(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, bool fuse, bo
     if (!fuse) mark_moves(p);
     for (int id = 0; id < n; id++) p->home[id] = HOME_free;
     for (int i = 0; i < p->cascades.refusal.n; i++) vec_push(p->arena, &p->plan->refusal, p->cascades.refusal.at[i]);
+    for (int i = 0; i < p->cascades.receipt.n; i++) vec_push(p->arena, &p->plan->receipt, p->cascades.receipt.at[i]);
     for (int id = 0; id < nodes; id++) {
         if ((id & 255) == 0) ctx_poll(cx);
         if (p->live[id]) place(p, g->node.at[id]);

@@ -92,6 +92,7 @@ typedef struct LoopKernel {
     int threads, team;                  /* GPU (0 elsewhere): threads of a group; team > 1: a group takes one point at a time, its loops over the row are dealt out */
     bool stream;                        /* stores pass the caches by */
     KBlock *top, *body;                 /* before the parallel loop; in it */
+    const char *note;                   /* SUB_stream: which part of the axis is visited, or NULL */
     int nval, nfold;
     double cost;                        /* compile effort */
     Dim *total, *work;                  /* parallel index range; scalar operations in all */

@@ -269,6 +269,20 @@ static void lower_end(const Streaming *t)
     }
 }
 
+/* For explain, in terms of the tile's first row. */
+static const char *bounds_note(const Lowering *l, Dim *lo, Dim *hi, const Dim *first)
+{
+    Text t = { .arena = l->arena };
+    Dim **map = NEWS(l->arena, Dim *, first->var + 1);
+    map[first->var] = dim_idx(l->g, 0, first->a);
+    text_add(&t, "the mask is empty outside of [");
+    dim_print(&t, l->g, dim_subst(l->g, lo, first->var + 1, map));
+    text_add(&t, ", ");
+    dim_print(&t, l->g, dim_subst(l->g, hi, first->var + 1, map));
+    text_add(&t, ") for the tile of rows from i0 on: not visited there");
+    return t.at;
+}
+
 void lower_stream(Lowering *l)
 {
     Graph *g = l->g;
@@ -282,6 +296,7 @@ void lower_stream(Lowering *l)
     Dim *last = l->k->vec_var ? dim_min(g, dim_addc(g, first, t.width - 1), dim_addc(g, row->a, -1)) : row;
     stream_bounds(l, t.j, row, first, last, &lo, &hi);
     t.end = dim_min(g, dim_addc(g, t.jb, steps), hi);
+    if (lo || hi != t.j->a) l->k->note = bounds_note(l, lo ? lo : dim_const(g, 0), hi, first);
     t.state = NEWS(l->arena, int, s->nfold);
     t.size = dim_const(g, 1);
     for (int a = 0; a < l->sub->rank; a++) if (s->out >> a & 1) t.size = dim_mul(g, t.size, l->sub->space[a]);
