@@ -122,7 +122,7 @@ static void verify_leaf(const Check *c)
     const Node *n = c->n;
     CHECK(n->nin == 0);
     if (n->op == OP_input) {
-        CHECK(n->index >= 0 && n->index < c->g->input.n);
+        CHECK(n->index < c->g->input.n);      /* negative: the stand-in of a fold, in a factor of a cascade */
     } else if (n->op == OP_const) {
         CHECK(n->tensor->dt == n->dt && n->tensor->rank == n->rank);
         for (int k = 0; k < n->rank; k++)

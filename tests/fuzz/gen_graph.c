@@ -919,8 +919,51 @@ static void step_norm(Gen *s)
     keep(s, y);
 }
 
+static void fill_tensor(Rng *r, Fill fill, Tensor *t);
+static Val leaf_val(Node *n, Fill fill);
+/* An input of plain numbers with these sizes; n NULL when there is no room for it. */
+static Val own_input(Gen *s, int rank, const int64_t *size)
+{
+    Case *c = s->c;
+    if (c->nin == FUZZ_INPUTS) return (Val){ 0 };
+    Tensor *t = &c->in[c->nin], *shape = NEW(c->arena, Tensor);
+    *t = *tensor_new(c->arena, s->cx, DT_f32, rank, size);
+    c->fill[c->nin] = FILL_real;
+    fill_tensor(&s->r, FILL_real, t);
+    *shape = *t;
+    shape->data = NULL;
+    Node *n = graph_input(s->g, arena_fmt(c->arena, "x%d", c->nin++), DT_f32, rank, size, NULL, shape);
+    return leaf_val(n, FILL_real);
+}
+
+/* Attention of a size that is streamed: rows for vectors and an axis of several blocks, with a mask or none, scaled or biased. */
+static void streamed_attention(Gen *s)
+{
+    int64_t heads = 1 + below(s, 2), rows = 16 + below(s, 90), steps = 32 + below(s, 200), d = 1 + below(s, 9), e = 1 + below(s, 9);
+    Val q = own_input(s, 3, (int64_t[]){ heads, rows, d }), k = own_input(s, 3, (int64_t[]){ heads, steps, d }), v = own_input(s, 3, (int64_t[]){ chance(s, 70) ? heads : 1, steps, e });
+    if (!q.n || !k.n || !v.n) return;
+    k.n = g_transpose(s->g, k.n, (int[]){ 0, 2, 1 });
+    Val score = tame(s, matmul_val(s, tame(s, q, 8), tame(s, k, 8)), 50);
+    if (!usable(&score)) return;
+    if (chance(s, 30)) { Val b = own_input(s, 2, (int64_t[]){ chance(s, 50) ? rows : 1, steps }); if (b.n) score = tame(s, binary(s, OP_add, score, b), 50); }
+    Node *i = g_iota(s->g, 3, score.n->dims, 1), *j = g_iota(s->g, 3, score.n->dims, 2), *far = g2(s->g, OP_sub, i, j), *c = NULL, *w = g_int(s->g, DT_i64, 1 + below(s, 60));
+    switch (below(s, 6)) {
+    case 0: c = g2(s->g, OP_le, j, i); break;
+    case 1: c = g2(s->g, OP_and, g2(s->g, OP_le, j, i), g2(s->g, OP_lt, far, w)); break;
+    case 2: c = g2(s->g, OP_le, g1(s->g, OP_abs, far), w); break;
+    case 3: c = g2(s->g, OP_or, g2(s->g, OP_lt, j, w), g2(s->g, OP_eq, i, j)); break;
+    case 4: c = g1(s->g, OP_not, g2(s->g, OP_lt, g2(s->g, OP_add, i, w), g2(s->g, OP_add, j, j))); break;
+    default: break;
+    }
+    if (c) score.n = g_where(s->g, c, score.n, scalar_like(s, score.n, chance(s, 80) ? -INFINITY : -1e4));
+    score.special |= c != NULL;         /* rows without any step are NaN */
+    score = softmax_val(s, score, axis_bit(2), false);
+    keep(s, matmul_val(s, score, v));
+}
+
 static void step_attention(Gen *s)
 {
+    if (chance(s, 50)) { streamed_attention(s); return; }
     Val q = pick(s, want_float);
     if (!q.n || q.n->rank < 2 || q.n->rank > 4 || has_zero(q.n)) return;
     Val k = q, v = q, o;
