@@ -437,7 +437,7 @@ static void place_rows(Planner *p, Node *f)
 }
 
 /* Follows a fold's body down to what it reads; collects the body's elementwise nodes. False: something reads at every point, so no contraction. */
-typedef struct Body { VEC(Node *) node; const Node *fold; Group *own; Dim *count; bool covered; } Body;   /* own: an elementwise kernel that only feeds the fold */
+typedef struct Body { VEC(Node *) node; const Node *fold; Group *own; Dim *count; bool covered, whole, costly; int again; } Body;   /* own: an elementwise kernel that only feeds the fold */
 static void body_walk(Planner *p, Body *b, Node *n, Dim *const *idx, int depth)
 {
     Dim *at[MAX_RANK];
@@ -448,6 +448,8 @@ static void body_walk(Planner *p, Body *b, Node *n, Dim *const *idx, int depth)
     bool inside = b->own && group_of(p, p->home[x->id]) == b->own && x->op != OP_random;
     if (inside) {
         vec_push(p->arena, &b->node, x);
+        if (count == b->count) b->whole = true;
+        else { b->again++; b->costly |= !cheap(x); }
         for (int i = x->op == OP_gather ? 1 : 0; i < x->nin; i++) body_walk(p, b, x->in[i], at, depth + 1);
         return;
     }
@@ -480,6 +482,12 @@ static bool is_contraction(Planner *p, const Node *f, Body *b)
     Group *h = group_of(p, p->home[operand_source(p, f->in[0], idx, at, &padded)->id]);
     if (h && h->kind == SUB_map && only_for(p, h, f)) b->own = h;
     body_walk(p, b, f->in[0], idx, 0);
+    if (b->again && !b->whole && (b->costly || b->again > 4)) {      /* windows over what is dearer to repeat for each than to store */
+        const Node *own = b->node.at[0];
+        *b = (Body){ .fold = f, .count = b->count };
+        body_walk(p, b, f->in[0], idx, 0);
+        if (!b->covered) refuse(p, own, f, "map_dot", "repeating it for each point costs more than reading it");
+    }
     return !b->covered;
 }
 

@@ -159,6 +159,137 @@ static void pairs_graph(Bench *b)
 }
 static void pairs(void **state) { check(state, pairs_graph, 1e-4, 1); }
 
+/* ---- what must stay partly fused -------------------------------------------------------------------------------------------- */
+/* Windows over something dear: it is stored, not computed again for each window; what follows the windows is fused. */
+static void windows_graph(Bench *b)
+{
+    Graph *g = b->g;
+    Node *x = input(b, DT_f32, DIMS(2, 3, 20, 36)), *c = input(b, DT_f32, DIMS(2, 3, 18, 34));
+    next(b);
+    Node *e = g1(g, OP_exp, x);
+    Dim *dims[6] = { x->dims[0], x->dims[1], dim_const(g, 18), dim_const(g, 34), dim_const(g, 3), dim_const(g, 3) }, *idx[4];
+    idx[0] = dim_idx(g, 0, dims[0]); idx[1] = dim_idx(g, 1, dims[1]);
+    for (int k = 0; k < 2; k++) idx[2 + k] = dim_add(g, dim_idx(g, 2 + k, dims[2 + k]), dim_idx(g, 4 + k, dims[4 + k]));
+    next(b);
+    Node *m = g_fold(g, FOLD_max, g_view(g, e, 6, dims, &(View){ .nidx = 4, .idx = idx }), axis_bit(4) | axis_bit(5), false);
+    next(b);
+    output(b, g2(g, OP_add, m, c));
+}
+static void windows(void **state) { check(state, windows_graph, 1e-5, 2); }
+
+/* A chain of exp before a broadcast is computed once for each row, not for each point. */
+static void broadcast_graph(Bench *b)
+{
+    next(b);
+    Node *e = g1(b->g, OP_exp, g1(b->g, OP_exp, input(b, DT_f32, DIMS(50, 1))));
+    next(b);
+    output(b, g2(b->g, OP_mul, e, input(b, DT_f32, DIMS(50, 70))));
+}
+static void before_broadcast(void **state) { check(state, broadcast_graph, 1e-5, 2); }
+
+/* ---- the algebra of a carrier ------------------------------------------------------------------------------------------------ */
+/* The planner's own carrier of attention: its bodies and factors as graphs, evaluated in double. Any split of the axis gives the same in any grouping (merge is
+ * associative), a pivot that moves in two steps is one that moves in one (T(d, d'') = T(d', d'') T(d, d')), and both agree with two passes. */
+typedef struct Carrier { double m, s[2]; } Carrier;
+typedef struct Algebra { const Stream *s; const Node *v; double x, vx, old, cur, end, l; } Algebra;
+
+static double value_of(const Algebra *e, const Node *n)
+{
+    while (n->op == OP_view) n = n->in[0];
+    const StreamFold *m = &e->s->fold[0], *l = &e->s->fold[1];
+    if (n == m->old) return e->old;
+    if (n == m->cur) return e->cur;
+    if (n == m->node) return e->end;
+    if (n == l->node) return e->l;
+    if (n == e->s->inner[0].node) return e->x;
+    if (n == e->v) return e->vx;
+    if (n->op == OP_const) return scalar_load(n->dt, n->tensor->data).f;
+    if (n->op == OP_fold || n->op == OP_input) fail_msg("node %d: nothing of a carrier", n->id);
+    Scalar in[3];
+    for (int i = 0; i < n->nin; i++) in[i].f = value_of(e, n->in[i]);
+    return eval_ew(n->op, DT_f64, n->nin, in).f;
+}
+
+static double safe(double m) { return m == -INFINITY ? 0 : m; }
+static double factor_of(const Algebra *e, const Node *n) { return n ? value_of(e, n) : 1; }
+
+static Carrier advance_by(const Stream *s, Carrier c, double m)
+{
+    Algebra e = { .s = s, .old = c.m, .cur = safe(m), .l = 1 };
+    for (int k = 0; k < 2; k++) c.s[k] *= factor_of(&e, s->fold[1 + k].advance);
+    c.m = m;
+    return c;
+}
+
+static Carrier lift_of(const Stream *s, const Node *v, double x, double vx)
+{
+    Algebra e = { .s = s, .v = v, .x = x, .vx = vx, .l = 1 };
+    Carrier c = { .m = value_of(&e, s->fold[0].node->in[0]) };
+    e.end = safe(c.m);
+    for (int k = 0; k < 2; k++) c.s[k] = value_of(&e, s->fold[1 + k].node->in[0]);
+    return c;
+}
+
+static Carrier merge_of(const Stream *s, Carrier a, Carrier b)
+{
+    double m = fmax(a.m, b.m);
+    a = advance_by(s, a, m);
+    b = advance_by(s, b, m);
+    return (Carrier){ m, { a.s[0] + b.s[0], a.s[1] + b.s[1] } };
+}
+
+static void close_to(double a, double b) { if (!(fabs(a - b) <= 1e-12 * fmax(1, fmax(fabs(a), fabs(b))))) fail_msg("%.17g is not %.17g", a, b); }
+
+static void carrier_laws(const Stream *s, const Node *v, uint64_t seed)
+{
+    enum { N = 24 };
+    double x[N], w[N], most = -INFINITY, l = 0, o = 0;
+    for (int j = 0; j < N; j++) {
+        uint64_t r = random_word(seed, (uint64_t)j);
+        x[j] = r % 7 == 0 ? -INFINITY : (double)(r >> 40) / (1 << 24) * 160 - 80;
+        w[j] = (double)(r % 1001) / 500 - 1;
+        most = fmax(most, 0.25 * x[j]);
+    }
+    for (int j = 0; j < N; j++) { l += exp(0.25 * x[j] - most); o += exp(0.25 * x[j] - most) * w[j]; }
+    int cut = 1 + (int)(random_word(seed, 99) % (N - 2)), cut2 = cut + (int)(random_word(seed, 98) % (uint64_t)(N - cut));
+    Carrier part[3];
+    for (int k = 0; k < 3; k++) part[k] = (Carrier){ -INFINITY, { 0, 0 } };
+    for (int j = 0; j < N; j++) { Carrier *p = &part[j < cut ? 0 : j < cut2 ? 1 : 2]; *p = merge_of(s, *p, lift_of(s, v, x[j], w[j])); }
+    Carrier a = merge_of(s, merge_of(s, part[0], part[1]), part[2]), c = merge_of(s, part[0], merge_of(s, part[1], part[2]));
+    Carrier once = advance_by(s, part[0], 31), twice = advance_by(s, advance_by(s, part[0], 23), 31);
+    for (int k = 0; k < 2; k++) { close_to(a.s[k], c.s[k]); close_to(once.s[k], twice.s[k]); }
+    Algebra e = { .s = s, .cur = safe(a.m), .end = a.m, .l = 1 };
+    e.l = a.s[0] * factor_of(&e, s->fold[1].finish);
+    close_to(a.m, most);
+    close_to(e.l, l);
+    close_to(a.s[1] * factor_of(&e, s->fold[2].finish), o / l);
+}
+
+static void algebra_item(Ctx *cx, void *arg)
+{
+    Bench *b = arg;
+    b->a = arena_new(cx);
+    b->g = graph_new(cx, b->a);
+    Node *q = dims_of(b, usual, false, 0), *k = dims_of(b, usual, false, 1), *v = dims_of(b, usual, true, 1);
+    next(b);
+    output(b, weighted(b, scores_of(b, q, k), v));
+    Cascades all = { 0 };
+    cascades_find(cx, b->a, b->g, &all);
+    assert_int_equal(all.n, 1);
+    const Stream *s = &all.at.at[0]->stream;
+    assert_int_equal(s->nfold, 3);
+    assert_true(s->fold[0].pivot && s->fold[1].rank == 1 && s->fold[2].rank == 1);
+    for (uint64_t seed = 1; seed <= 200; seed++) carrier_laws(s, v, seed);
+    arena_free(b->a);
+}
+
+static void carrier_algebra(void **state)
+{
+    Shared *d = *state;
+    Bench b = { .dev = d, .cx = &d->cx };
+    if (guard_call(&d->cx, algebra_item, &b) != E_OK) fail_msg("%s", d->cx.text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -168,6 +299,7 @@ int main(void)
         cmocka_unit_test(attention_cap), cmocka_unit_test(attention_alibi), cmocka_unit_test(attention_empty_rows), cmocka_unit_test(attention_special),
         cmocka_unit_test(attention_decoding), cmocka_unit_test(attention_short), cmocka_unit_test(scores_kept), cmocka_unit_test(grouped),
         cmocka_unit_test(logarithm), cmocka_unit_test(refused), cmocka_unit_test(pairs),
+        cmocka_unit_test(windows), cmocka_unit_test(before_broadcast), cmocka_unit_test(carrier_algebra),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
