@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -80,6 +81,18 @@ static void behind_guarded(Ctx *cx, void *arg)
     program_prepare(cx, cli_program(b->c, b->m, b->fuse, false), b->in);
 }
 
+/* Is no other process at it? Many runs in a row leave one behind, not many. The lock goes with the process. */
+static bool only_one(const Options *opt)
+{
+    Cache cache;
+    char path[CACHE_PATH];
+    cache_open(&cache, opt);
+    if (!cache.on) return false;
+    snprintf(path, sizeof path, "%s/behind.lock", cache.dir);
+    int fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+}
+
 /* The answer is there before the kernels are: a process of its own compiles them for the next start, with nothing to say and the lowest priority. */
 static void compile_behind(Cli *c, const OnnxModel *m, const Tensor *in, bool fuse)
 {
@@ -90,7 +103,7 @@ static void compile_behind(Cli *c, const OnnxModel *m, const Tensor *in, bool fu
     for (int fd = 0; fd <= 2; fd++) dup2(null, fd);
     setsid();
     setpriority(PRIO_PROCESS, 0, 19);
-    guard_call(c->cx, behind_guarded, &b);
+    if (only_one(&c->cx->opt)) guard_call(c->cx, behind_guarded, &b);
     for (int i = 1; i < c->program.n; i++) program_free(c->program.at[i]);   /* the first one's threads are in the other process */
     _exit(0);
 }
