@@ -48,13 +48,14 @@ END
 for model in ${*:-ulfd_RFB-320 ppocrv4_rec mobilenetv2_qdq_int8 bert_toy magika_v3_3 silero_vad_v6}; do
     dir=$(realpath "$cases/$model")
     flags=()
-    for f in "$dir"/test_data_set_0/input_*.pb; do
-        name=$(python3 -c 'import sys
+    i=0
+    while IFS= read -r name; do
+        flags+=(-i "$name=$dir/test_data_set_0/input_$i.pb")
+        i=$((i + 1))
+    done < <(python3 -c 'import sys
 sys.path.insert(0, "tests/lib")
 import aot
-print(aot.tensor(sys.argv[1])[0])' "$f")
-        flags+=(-i "$name=$f")
-    done
+print("\n".join(aot.inputs(sys.argv[1])))' "$dir/model.onnx")
     echo "== $model"
     "$SINTER" compile "$dir/model.onnx" "${flags[@]}" -o "$work/$model.sinter"
     "$SINTER" compile "$dir/model.onnx" "${flags[@]}" --weights pointer --isa plain -o "$work/plain.c"

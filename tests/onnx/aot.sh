@@ -4,7 +4,7 @@
 # limit: 900
 . "$(dirname "$0")/../lib/check.sh"
 . "$(dirname "$0")/../lib/cases.sh"
-export T CASES SINTER
+export T CASES SINTER SN_WAIT=1
 known=tests/onnx/aot_known.txt
 
 # ---- files and flags: no test material is needed ----------------------------------------------------------------------------
