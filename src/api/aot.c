@@ -167,7 +167,7 @@ static void body_trace(void *self, Ctx *cx, Arena *a, const BodyCall *c, const T
     *at = b;
 }
 
-static void trace_cut(void *self, Ctx *cx, const Cut *cut, Tensor *out)
+static void aot_cut(void *self, Ctx *cx, const Cut *cut, Tensor *out)
 {
     AotTrace *t = self;
     Arena *a = t->x->a;
@@ -196,7 +196,7 @@ static AotStep *trace_graph(Ctx *cx, Aot *x, const OnnxGraph *g, int ncapture, c
 {
     AotTrace t = { x, args, NULL, NULL };
     t.last = &t.first;
-    TraceHost host = { &t, trace_cut, &loop_call, &scan_call };
+    TraceHost host = { &t, aot_cut, &loop_call, &scan_call };
     Graph *last = onnx_import(cx, x->a, x->m, g, ncapture, capture, args, &host);
     trace_step(&t, last);
     if (result) interp_segment(cx, x->a, last, t.in, result);

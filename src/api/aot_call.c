@@ -27,7 +27,7 @@ static const char *elements_c(Aot *x, const AotValue *v, const char *what)
     return arena_fmt(x->a, "(elements){ (const void *)(%s), IS_%s, %d }", v->ptr, type, d->bytes);
 }
 
-static const char *times(Aot *x, const char *a, const char *b)
+static const char *times_c(Aot *x, const char *a, const char *b)
 {
     if (!strcmp(a, "1")) return b;
     if (!strcmp(b, "1")) return a;
@@ -38,7 +38,7 @@ static const char *times(Aot *x, const char *a, const char *b)
 static const char *count_of(Aot *x, const AotValue *v, int from, int to)
 {
     const char *r = "1";
-    for (int k = from; k < to; k++) r = times(x, r, strpbrk(v->dim[k], " ") ? arena_fmt(x->a, "(%s)", v->dim[k]) : v->dim[k]);
+    for (int k = from; k < to; k++) r = times_c(x, r, strpbrk(v->dim[k], " ") ? arena_fmt(x->a, "(%s)", v->dim[k]) : v->dim[k]);
     return r;
 }
 
@@ -49,7 +49,7 @@ static int64_t most_of(const AotValue *v, int from, int to)
     return aot_bytes(&part);
 }
 
-static const char *number(Aot *x, int64_t n) { return arena_fmt(x->a, "%" PRId64, n); }
+static const char *number_c(Aot *x, int64_t n) { return arena_fmt(x->a, "%" PRId64, n); }
 static const char *real(Aot *x, double v) { Text t = { .arena = x->a }; text_float(&t, v, false); return t.at; }
 
 static const char *keep(Aot *x, Ctx *cx, int64_t bytes, const char *what)
@@ -58,7 +58,7 @@ static const char *keep(Aot *x, Ctx *cx, int64_t bytes, const char *what)
     return arena_fmt(x->a, "keep + %" PRId64, aot_keep(x, bytes));
 }
 
-static void fixed_dim(Aot *x, AotValue *v, int k, int64_t n) { v->dim[k] = number(x, n); v->lo[k] = v->hi[k] = n; }
+static void fixed_dim(Aot *x, AotValue *v, int k, int64_t n) { v->dim[k] = number_c(x, n); v->lo[k] = v->hi[k] = n; }
 static void same_dim(AotValue *v, int k, const AotValue *from, int j) { v->dim[k] = from->dim[j]; v->lo[k] = from->lo[j]; v->hi[k] = from->hi[j]; }
 static void free_dim(AotValue *v, int k, const char *var, int64_t hi) { v->dim[k] = var; v->lo[k] = 0; v->hi[k] = hi; }
 
@@ -117,7 +117,7 @@ static AotValue loop_state(AotLoop *l, const AotValue *init, int arg, int result
         free_dim(&v, k, var, hi);
     }
     v.ptr = keep(x, x->cx, aot_bytes(&v), l->what);
-    aot_line(x, "memcpy(%s, %s, (size_t)(%s));", v.ptr, init->ptr, times(x, number(x, (int64_t)dtype_size(v.dt)), count_of(x, &v, 0, v.rank)));
+    aot_line(x, "memcpy(%s, %s, (size_t)(%s));", v.ptr, init->ptr, times_c(x, number_c(x, (int64_t)dtype_size(v.dt)), count_of(x, &v, 0, v.rank)));
     return v;
 }
 
@@ -150,7 +150,7 @@ static void take_state(AotLoop *l, const AotValue *result, int k)
         if (v->lo[d] == v->hi[d]) { aot_line(x, "if (%s != %s) return %s_SIZES;", result->dim[d], v->dim[d], x->upper); continue; }
         aot_line(x, "if (%s > %" PRId64 ") return %s_SIZES;", result->dim[d], v->hi[d], x->upper);
     }
-    aot_line(x, "memcpy(%s, %s, (size_t)(%s));", v->ptr, result->ptr, times(x, number(x, (int64_t)dtype_size(v->dt)), count_of(x, result, 0, v->rank)));
+    aot_line(x, "memcpy(%s, %s, (size_t)(%s));", v->ptr, result->ptr, times_c(x, number_c(x, (int64_t)dtype_size(v->dt)), count_of(x, result, 0, v->rank)));
 }
 
 /* Sizes change only after all values were taken: one may be computed from another. */
@@ -201,8 +201,8 @@ static void after_loop_body(AotLoop *l, const AotValue *result, void *arg)
     for (int k = 0; k < z->nscan; k++) {
         const AotValue *r = &result[1 + n + k], *s = &z->slice[k];
         for (int d = 0; d < r->rank; d++) if (strcmp(r->dim[d], s->dim[d + 1])) aot_line(x, "if (%s != %s) return %s_SIZES;", r->dim[d], s->dim[d + 1], x->upper);
-        const char *bytes = times(x, number(x, (int64_t)dtype_size(r->dt)), count_of(x, s, 1, s->rank));
-        aot_line(x, "memcpy(%s + %s, %s, (size_t)(%s));", s->ptr, times(x, z->count, bytes), r->ptr, bytes);
+        const char *bytes = times_c(x, number_c(x, (int64_t)dtype_size(r->dt)), count_of(x, s, 1, s->rank));
+        aot_line(x, "memcpy(%s + %s, %s, (size_t)(%s));", s->ptr, times_c(x, z->count, bytes), r->ptr, bytes);
     }
     for (int k = 0; k < n; k++) take_state(l, &result[1 + k], k);
     take_sizes(l, result + 1, n);
@@ -215,7 +215,7 @@ static AotValue scalar_value(Aot *x, const OnnxValue *declared, DType dt, const 
     return v;
 }
 
-static void print_loop(AotLoop *l, const AotValue *in, AotValue *out, const Call *call)
+static void loop_c(AotLoop *l, const AotValue *in, AotValue *out, const Call *call)
 {
     Aot *x = l->x;
     int n = l->n = l->c->nstate, nscan = call->nout - n, id = x->nvar++;
@@ -261,7 +261,7 @@ static void after_scan_body(AotLoop *l, const AotValue *result, void *arg)
             if (strcmp(r->dim[d], want)) aot_line(x, "if (%s != %s) return %s_SIZES;", r->dim[d], want, x->upper);
         }
         aot_line(x, "slice_put(%s, %s, %s, %s, %s, %s);", s->ptr, r->ptr, count_of(x, s, 0, axis), z->length,
-            times(x, number(x, (int64_t)dtype_size(r->dt)), count_of(x, s, axis + 1, s->rank)), z->place[k]);
+            times_c(x, number_c(x, (int64_t)dtype_size(r->dt)), count_of(x, s, axis + 1, s->rank)), z->place[k]);
     }
     for (int k = 0; k < n; k++) take_state(l, &result[k], k);
     take_sizes(l, result, n);
@@ -302,7 +302,7 @@ static void print_scan(AotLoop *l, const AotValue *in, AotValue *out, const Call
         const AotValue *v = &in[n + k];
         int axis = (int)(c->in_axes[k] < 0 ? c->in_axes[k] + v->rank : c->in_axes[k]);
         aot_line(x, "slice_get(%s, %s, %s, %s, %s, %s);", l->args[n + k].ptr, v->ptr, count_of(x, v, 0, axis), v->dim[axis],
-            times(x, number(x, (int64_t)dtype_size(v->dt)), count_of(x, v, axis + 1, v->rank)), c->in_dirs[k] ? arena_fmt(x->a, "%s - 1 - %s", length, at) : at);
+            times_c(x, number_c(x, (int64_t)dtype_size(v->dt)), count_of(x, v, axis + 1, v->rank)), c->in_dirs[k] ? arena_fmt(x->a, "%s - 1 - %s", length, at) : at);
     }
     if (l->s->body) print_body(l, after_scan_body, &z);
     aot_line(x, "}");
@@ -319,7 +319,7 @@ void aot_host_call(Aot *x, const AotStep *s, const AotValue *in, AotValue *out)
     if (call->def == &loop_call || call->def == &scan_call) {
         const BodyCall *c = call->attr;
         AotLoop l = { .x = x, .s = s, .c = c, .what = arena_fmt(x->a, "%s '%s'", c->node->op, c->node->name ? c->node->name : "") };
-        if (call->def == &loop_call) print_loop(&l, in, out, call);
+        if (call->def == &loop_call) loop_c(&l, in, out, call);
         else print_scan(&l, in, out, call);
         return;
     }
@@ -339,7 +339,7 @@ void aot_host_call(Aot *x, const AotStep *s, const AotValue *in, AotValue *out)
         free_dim(&out[0], axis, var, v->hi[axis] < in[1].hi[0] ? v->hi[axis] : in[1].hi[0]);
         out[0].ptr = keep(x, x->cx, aot_bytes(&out[0]), name);
         aot_line(x, "const i64 %s = compress(%s, %s, %s, %s, %s, %s, %s);", var, v->ptr, elements_c(x, &in[1], name), in[1].dim[0], count_of(x, v, 0, axis), v->dim[axis],
-            times(x, number(x, (int64_t)dtype_size(v->dt)), count_of(x, v, axis + 1, v->rank)), out[0].ptr);
+            times_c(x, number_c(x, (int64_t)dtype_size(v->dt)), count_of(x, v, axis + 1, v->rank)), out[0].ptr);
     } else if (!strcmp(name, "unique")) {
         const UniqueAttr *p = call->attr;
         for (int k = 0; k < v->rank; k++) same_dim(&out[0], k, v, k);

@@ -37,7 +37,7 @@ static Span span_mul(Span a, Span b)
     for (int i = 1; i < 4; i++) { if (v[i] < r.lo) r.lo = v[i]; if (v[i] > r.hi) r.hi = v[i]; }
     return r;
 }
-static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+static int64_t span_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 
 /* The values that an expression can have, by interval arithmetic. */
 static Span dim_span(const AotSegment *q, const Dim *d)
@@ -60,16 +60,16 @@ static Span dim_span(const AotSegment *q, const Dim *d)
     if (d->kind == DIM_min) return (Span){ a.lo < b.lo ? a.lo : b.lo, a.hi < b.hi ? a.hi : b.hi };
     if (d->kind == DIM_max) return (Span){ a.lo > b.lo ? a.lo : b.lo, a.hi > b.hi ? a.hi : b.hi };
     if (a.lo == a.hi && b.lo == b.hi) {
-        int64_t v = b.lo <= 0 ? 0 : d->kind == DIM_div ? floor_div(a.lo, b.lo) : a.lo - floor_div(a.lo, b.lo) * b.lo;
+        int64_t v = b.lo <= 0 ? 0 : d->kind == DIM_div ? span_div(a.lo, b.lo) : a.lo - span_div(a.lo, b.lo) * b.lo;
         return (Span){ v, v };
     }
     if (b.lo < 1) b.lo = 1;
     if (d->kind == DIM_mod) return (Span){ 0, a.lo >= 0 && a.hi < b.hi ? a.hi : b.hi - 1 };
-    return (Span){ floor_div(a.lo, a.lo < 0 ? b.lo : b.hi), floor_div(a.hi, a.hi < 0 ? b.hi : b.lo) };
+    return (Span){ span_div(a.lo, a.lo < 0 ? b.lo : b.hi), span_div(a.hi, a.hi < 0 ? b.hi : b.lo) };
 }
 
 static const char *dim_c(const AotSegment *q, const Dim *d);
-static const char *dim_factor(const AotSegment *q, const Dim *d)
+static const char *size_factor(const AotSegment *q, const Dim *d)
 {
     const char *s = dim_c(q, d);
     return d->kind == DIM_sum || s[0] == '-' ? arena_fmt(q->x->a, "(%s)", s) : s;
@@ -87,7 +87,7 @@ static const char *dim_c(const AotSegment *q, const Dim *d)
         for (int k = 0; k < d->n; k++) {
             int64_t c = d->term[k].coef;
             const char *t = c == 1 || c == -1 ? NULL : arena_fmt(a, "%" PRId64, c < 0 ? -c : c);
-            for (int j = 0; j < d->term[k].n; j++) t = arena_fmt(a, "%s%s%s", t ? t : "", t ? " * " : "", dim_factor(q, d->term[k].factor[j]));
+            for (int j = 0; j < d->term[k].n; j++) t = arena_fmt(a, "%s%s%s", t ? t : "", t ? " * " : "", size_factor(q, d->term[k].factor[j]));
             r = r ? arena_fmt(a, "%s %s %s", r, c < 0 ? "-" : "+", t) : c < 0 ? arena_fmt(a, "-%s", t) : t;
         }
         if (!d->c) return r;

@@ -8,7 +8,6 @@
  * The hash is over the whole file with the hash's own place zeroed, so no flipped bit goes unnoticed. The code is loaded from a temporary file. */
 #include "api/api.h"
 
-#include <dlfcn.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <pthread.h>
@@ -54,7 +53,7 @@ struct Package {
     PackageSpace *idle;
 };
 
-static size_t round64(size_t n) { return (n + 63) & ~(size_t)63; }
+static size_t place64(size_t n) { return (n + 63) & ~(size_t)63; }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------------------------------- */
 static json_t *ports_json(int n, const AotPort *p)
@@ -71,7 +70,7 @@ static json_t *ports_json(int n, const AotPort *p)
 static void put(uint8_t *file, size_t *at, const void *data, size_t n)
 {
     if (n) memcpy(file + *at, data, n);
-    *at = round64(*at + n);
+    *at = place64(*at + n);
 }
 
 void package_write(Ctx *cx, Arena *a, const AotExport *e, const AotFiles *f, const char *isa, const char *shared_object, const char *bin)
@@ -92,7 +91,7 @@ void package_write(Ctx *cx, Arena *a, const AotExport *e, const AotFiles *f, con
     File code;
     char why[256];
     if (file_map(shared_object, &code, why, sizeof why) != E_OK) fail(cx, E_IO, "%s: %s", shared_object, why);
-    size_t inside = bin ? 0 : f->nweights, n = sizeof(PackageHead) + round64(nplan) + round64(code.size) + round64(inside), at = sizeof(PackageHead);
+    size_t inside = bin ? 0 : f->nweights, n = sizeof(PackageHead) + place64(nplan) + place64(code.size) + place64(inside), at = sizeof(PackageHead);
     uint8_t *file = block_alloc(n);
     if (!file) { file_unmap(&code); fail(cx, E_NOMEM, "no memory for %zu bytes", n); }
     memset(file, 0, n);
@@ -132,7 +131,7 @@ static void check_file(Ctx *cx, Package *p, PackageHead *h)
     memcpy(h, f->data, sizeof *h);
     if (h->format != PACKAGE_FORMAT) fail(cx, E_UNSUPPORTED, "%s: a package of format %" PRIu32 ", wanted %d; make it anew with sinter compile", p->path, h->format, PACKAGE_FORMAT);
     size_t left = f->size - sizeof *h;
-    bool fits = h->plan <= left && h->code <= left && h->weights <= left && round64(h->plan) + round64(h->code) + round64(h->weights) == left;
+    bool fits = h->plan <= left && h->code <= left && h->weights <= left && place64(h->plan) + place64(h->code) + place64(h->weights) == left;
     PackageHead zeroed = *h;
     zeroed.hash = 0;
     if (fits) {
@@ -222,16 +221,13 @@ static void load_code(Ctx *cx, Package *p, const uint8_t *code, size_t n)
     if (!work_make(&none, true, work, why, sizeof why)) fail(cx, E_IO, "%s: %s", p->path, why);
     const char *so = path_join(p->arena, work, "model.so");
     Status st = file_write(so, code, n, why, sizeof why);
-    if (st == E_OK) {
-        p->handle = dlopen(so, RTLD_NOW | RTLD_LOCAL);
-        const char *said = p->handle ? NULL : dlerror();
-        if (said) snprintf(why, sizeof why, "%.200s", said);
-    }
+    RtError e = { .launch = -1 };
+    void *fn = NULL;
+    if (st == E_OK) st = object_open(so, "sinter_call", &p->handle, &fn, &e);
+    else snprintf(e.text, sizeof e.text, "%s", why);
     work_remove(work);
-    if (!p->handle) fail(cx, E_DEVICE, "%s: its code cannot be loaded: %s", p->path, why);
-    void *sym = dlsym(p->handle, "sinter_call");
-    if (!sym) fail(cx, E_FORMAT, "%s: its code has no sinter_call", p->path);
-    memcpy(&p->call, &sym, sizeof sym);
+    if (st != E_OK) fail(cx, E_DEVICE, "%s: its code cannot be loaded: %s", p->path, e.text);
+    memcpy(&p->call, &fn, sizeof fn);
 }
 
 typedef struct PackageMaking { Arena *a; const char *path; int threads; Package *p; json_t *plan; } PackageMaking;
@@ -246,7 +242,7 @@ static void open_guarded(Ctx *cx, void *arg)
     p->locked = !pthread_mutex_init(&p->lock, NULL);
     PackageHead h;
     check_file(cx, p, &h);
-    const uint8_t *plan = p->file.data + sizeof h, *code = plan + round64(h.plan), *weights = code + round64(h.code), *found = weights;
+    const uint8_t *plan = p->file.data + sizeof h, *code = plan + place64(h.plan), *weights = code + place64(h.code), *found = weights;
     json_error_t wrong;
     mk->plan = json_loadb((const char *)plan, h.plan, 0, &wrong);
     if (!mk->plan) fail(cx, E_FORMAT, "%s: the plan is no JSON: %s", p->path, wrong.text);
@@ -285,7 +281,7 @@ void package_close(Package *p)
     if (!p) return;
     while (p->idle) { PackageSpace *s = p->idle; p->idle = s->next; block_free(s); }
     if (p->pool) pool_free(p->pool);
-    if (p->handle) dlclose(p->handle);
+    object_close(p->handle);
     file_unmap(&p->file);
     file_unmap(&p->bin);
     if (p->locked) pthread_mutex_destroy(&p->lock);

@@ -190,7 +190,7 @@ static const char *without_comments(Arena *a, const char *s)
 static void preprocess(Expander *x, const char *text, Toks *out)
 {
     text = without_comments(x->a, text);
-    struct { bool on, done; } level[32];        /* on: lines count; done: a branch was taken */
+    struct { bool on, done; } level[32] = { { 0 } };        /* on: lines count; done: a branch was taken */
     int depth = 0;
     Toks run = { 0 };
     for (const char *s = text; *s;) {

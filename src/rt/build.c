@@ -847,3 +847,24 @@ done:
     builder_close(b);
     return st;
 }
+
+/* ---- one shared object ---- */
+
+Status object_open(const char *path, const char *symbol, void **handle, void **fn, RtError *e)
+{
+    *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!*handle)
+        return rt_fail(e, E_DEVICE, "%.900s", dlerror());
+    *fn = dlsym(*handle, symbol);
+    if (*fn)
+        return E_OK;
+    object_close(*handle);
+    *handle = NULL;
+    return rt_fail(e, E_FORMAT, "%.500s has no function %s", path, symbol);
+}
+
+void object_close(void *handle)
+{
+    if (handle)
+        dlclose(handle);
+}

@@ -165,6 +165,9 @@ typedef struct KernelFacts { int registers, stack, spill_stores, spill_loads, sh
 bool nvrtc_facts(const char *log, const char *name, KernelFacts *f);
 /* Runs the compiler once with these arguments; paths are absolute. COMPILE with what it said. */
 Status compiler_run(const Options *opt, int n, const char *const *arg, volatile int *cancel, RtError *e);
+/* Loads a shared object and finds a function in it. DEVICE when the system refuses, FORMAT when there is no such function. */
+Status object_open(const char *path, const char *symbol, void **handle, void **fn, RtError *e);
+void object_close(void *handle);       /* NULL is fine */
 
 /* ---- count.c: hardware counters ------------------------------------------------------------------------- */
 /* Bytes read from and written to memory (last-level cache misses times the line size) by this thread's
