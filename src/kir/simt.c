@@ -11,12 +11,12 @@ enum { GROUP = 256, GROUP_HEAVY = 128, TEAM_LEAST = 32, TEAM_MOST = 512, TEAM_EA
 
 /* ---- which axis of a row is dealt out -------------------------------------------------------------------------------------------------- */
 /* Loads and stores inside loops over a row whose neighbours in `var` lie together. */
-static int together(const LoopKernel *k, const KBlock *b, const Dim *var)
+static int near_accesses(const LoopKernel *k, const KBlock *b, const Dim *var)
 {
     int n = 0;
     for (int i = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
-        if (s->kind == KS_loop) { n += together(k, s->loop->body, var); continue; }
+        if (s->kind == KS_loop) { n += near_accesses(k, s->loop->body, var); continue; }
         const KAddr *at = s->kind == KS_store ? &s->at : s->kind == KS_val && s->val->kind == KV_load ? &s->val->at : NULL;
         Dim *c, *rest;
         if (at && b->loop && dim_uses(at->off, var->var) && dim_linear(k->g, at->off, var->var, &c, &rest) && dim_is(c, 1)) n++;
@@ -44,7 +44,7 @@ static bool row_axis(const KLoop *o, void *arg)
     RowAxis *x = arg;
     if (o->var->var >= LOOP_VAR && o->var->var < MERGED_VAR) return false;
     int64_t n = dim_hint(x->k->g, o->extent);
-    int near = together(x->k, x->k->body, o->var);
+    int near = near_accesses(x->k, x->k->body, o->var);
     if (!x->var || (near && !x->near) || ((near > 0) == (x->near > 0) && n > x->extent)) { x->var = o->var; x->extent = n; x->near = near; }
     return false;
 }
@@ -80,7 +80,7 @@ static void choose_team(LoopKernel *k)
     if (!x.var || x.extent < ROW_LEAST) return;
     int64_t points = 1;
     for (int i = 0; i < k->npar; i++) points *= dim_hint(k->g, k->par[i].extent);
-    int across = k->npar ? together(k, k->body, k->par[k->npar - 1].var) : 0;
+    int across = k->npar ? near_accesses(k, k->body, k->par[k->npar - 1].var) : 0;
     if (across > x.near && points >= 1024) {         /* rows that lie across memory, side by side */
         if (points >= POINTS_ENOUGH || x.extent < COLUMN_LEAST || !dim_is(kernel_scratch(k, k->buf.n), 0)) return;
         k->columns = SIMT_TILE;
@@ -139,7 +139,7 @@ static void choose_scan(LoopKernel *k)
     for (int i = 0; i < o->body->stmt.n; i++) if (o->body->stmt.at[i].kind == KS_loop) return;     /* a fold inside each step */
     int64_t points = 1;
     for (int i = 0; i < k->npar; i++) points *= dim_hint(k->g, k->par[i].extent);
-    if (k->npar && !together(k, k->body, o->var) && points >= 1024) return;
+    if (k->npar && !near_accesses(k, k->body, o->var) && points >= 1024) return;
     k->team = k->threads = o->team = TEAM_SCAN;
 }
 

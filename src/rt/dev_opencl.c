@@ -429,7 +429,7 @@ static Status opencl_build(Device *d, const char *prelude, int n, const KernelTe
 /* ---- run ---------------------------------------------------------------------------------------------------------------------------------------------- */
 typedef struct ListRun { void *err, *scratch; size_t scratch_room; void **event; } ListRun;
 
-static int64_t groups_of(const Device *d, const Launch *l)
+static int64_t launch_groups(const Device *d, const Launch *l)
 {
     int64_t n = (l->total + l->each - 1) / l->each, most = GROUPS_MOST;
     if (l->scratch) most = (int64_t)d->units * GROUPS_SCRATCH;
@@ -443,7 +443,7 @@ static Status launch_enqueue(Device *d, const ListRun *r, const Launch *l, int a
     uint32_t a = 0;
     int32_t st = 0;
     if ((uint64_t)l->threads > d->group_most) return rt_fail(e, E_DEVICE, "OpenCL: a group of %d threads is wanted, %s allows %" PRIu64, l->threads, d->name, d->group_most);
-    if ((uint64_t)(l->nbuf * 16 + l->narg * 8 + 40) > d->param_most)
+    if ((uint64_t)l->nbuf * 16 + (uint64_t)l->narg * 8 + 40 > d->param_most)
         return rt_fail(e, E_DEVICE, "OpenCL: a kernel has %d buffers and %d numbers, more parameters than %s allows", l->nbuf, l->narg, d->name);
 #define SET(n, p) if (!st) st = d->cl.SetKernelArg(kernel, a++, n, p)
     for (int i = 0; i < l->nbuf; i++) {
@@ -462,7 +462,7 @@ static Status launch_enqueue(Device *d, const ListRun *r, const Launch *l, int a
     if (l->local) SET(l->local, NULL);
 #undef SET
     if (st) return cl_fail(e, E_DEVICE, "setting arguments", st);
-    size_t local = (size_t)l->threads, global = local * (size_t)groups_of(d, l);
+    size_t local = (size_t)l->threads, global = local * (size_t)launch_groups(d, l);
     st = d->cl.EnqueueNDRangeKernel(d->queue, kernel, 1, NULL, &global, &local, 0, NULL, r->event ? &r->event[at] : NULL);
     return st ? cl_fail(e, E_DEVICE, "launching a kernel", st) : E_OK;
 }
@@ -476,7 +476,7 @@ static Status list_open(Device *d, ListRun *r, int n, const Launch *list, bool t
     for (int i = 0; i < n; i++) {
         if (list[i].host || list[i].total <= 0) continue;
         checks |= list[i].checks;
-        size_t want = list[i].scratch * (size_t)groups_of(d, &list[i]);
+        size_t want = list[i].scratch * (size_t)launch_groups(d, &list[i]);
         if (want > scratch) scratch = want;
     }
     if (scratch > d->block_most) return rt_fail(e, E_NOMEM, "%zu bytes of scratch are wanted, %s allows blocks of %" PRIu64, scratch, d->name, d->block_most);
@@ -547,7 +547,7 @@ static Status opencl_run(Device *d, int n, const Launch *list, int threads, vola
     int32_t st = d->cl.Finish(d->queue);
     if (st && !ret) ret = cl_fail(e, E_DEVICE, "running kernels", st);
     if (!ret) ret = list_check(d, &r, n, list, e);
-    for (int i = 0; r.event && i < n; i++) {
+    for (int i = 0; r.event && seconds && i < n; i++) {
         if (!r.event[i]) continue;
         seconds[i] = event_seconds(d, r.event[i]);
         d->cl.ReleaseEvent(r.event[i]);
