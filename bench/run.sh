@@ -1,10 +1,11 @@
 #!/bin/bash
-# run.sh [kernels|models]...: what fusion gains on this machine. Prints two tables; without an argument both.
+# run.sh [kernels|models|attention]...: what fusion gains on this machine. Prints two tables; without an argument both.
 # run.sh aot [MODEL]...: models ahead of time (bench/aot.sh).
 # run.sh --peers [ARGUMENT]...: a third: sinter beside other engines (bench/peers.sh).
 #
 #   kernels   printed kernels against loops written by hand and against one kernel for each operator, one thread (bench/kernels.c)
 #   models    real models, fused against unfused, from $SN_CASES/models when that is there (or folders in MODELS)
+#   attention attention of many forms from the plain graph (bench/attention.sh)
 #
 # Contenders take turns within one process; figures are medians. Run it on an idle machine: the first line says how busy it is.
 set -euo pipefail
@@ -42,6 +43,7 @@ print("%-24s %3d/%3d %7.3f ms %7.3f ms %6.2f %9.2f %9.3f %9.1f %8.1f %8d %8d" % 
             done
         done
         ;;
-    *) echo "run.sh: no benchmark named '$w' (kernels, models)" >&2; exit 2 ;;
+    attention) bash bench/attention.sh ;;
+    *) echo "run.sh: no benchmark named '$w' (kernels, models, attention)" >&2; exit 2 ;;
     esac
 done
