@@ -1,6 +1,6 @@
 #!/bin/bash
 # attention.sh [LENGTH]...: attention from the plain graph (12 heads of 64 numbers, float32, one batch): fused and unfused in turns, medians of one process, 1 thread.
-# Forms: no mask, causal, a window of 128 positions, ALiBi, scores capped, three heads to a key. Lengths: 512 1024 2048 4096 (and 8192 for the window). Temporary memory is
+# Forms: no mask, causal, a window of 128 positions, ALiBi, scores capped, three heads to a key. Lengths: 512 1024 2048 4096. Temporary memory is
 # what lies between kernels; a streaming kernel has its blocks in scratch of each thread besides (some 60 kB at these sizes).
 set -euo pipefail
 BUILD=${BUILD:-build}

@@ -198,8 +198,8 @@ static Node *subst_node(const Subst *s, Node *n)
     return graph_add(s->c->f->g, &proto);
 }
 
-static Node none_node;                  /* a factor that does not exist */
-#define NONE (&none_node)
+static const Node none_node;          /* a factor that does not exist */
+#define NONE ((Node *)&none_node)
 
 static bool is_zero(const Node *n)
 {
