@@ -203,7 +203,7 @@ static void warm_collect(Ctx *cx, void *arg)
 {
     Warm *w = arg;
     for (int fuse = 0; fuse < 2; fuse++) {
-        Plan *p = plan_make(cx, w->c->arena, w->c->g, NULL, fuse, true);
+        Plan *p = plan_make(cx, w->c->arena, w->c->g, NULL, fuse, w->b->target.lanes != LANES_simt);
         for (int i = 0; i < p->nkernel; i++) {
             w->kind[fuse][p->kernel[i].kind]++;
             if (fuse && p->kernel[i].nnode > w->largest) w->largest = p->kernel[i].nnode;
