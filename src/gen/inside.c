@@ -68,7 +68,7 @@ const char *print_inside(Printer *p, const KLoop *o)
         for (int end = 0; end < 2; end++) {
             Corner c = x.at[i];
             if (end ? dim_prove_lt(p->g, c.high, c.n) : dim_prove_ge0(p->g, c.low)) continue;
-            const char *one = end ? arena_fmt(p->arena, "(%s) < (%s)", print_dim(p, c.high), print_dim(p, c.n)) : arena_fmt(p->arena, "(%s) >= 0", print_dim(p, c.low));
+            const char *one = end ? arena_fmt(p->arena, "((%s) < (%s))", print_dim(p, c.high), print_dim(p, c.n)) : arena_fmt(p->arena, "((%s) >= 0)", print_dim(p, c.low));
             all = all ? arena_fmt(p->arena, "%s & %s", all, one) : one;
         }
     return all ? all : "1";
