@@ -69,7 +69,7 @@ static Visit *cone_walk(Cone *c, Node *n, Dim *const *idx);
 static void body_walk(Cone *c, Node *n, Dim *const *idx, int own)
 {
     Finder *f = c->f;
-    Dim *to[MAX_RANK];
+    Dim *to[MAX_RANK] = { 0 };
     while (n->op == OP_view && !n->view.npred) {
         for (int k = 0; k < n->view.nidx; k++) to[k] = dim_subst(f->g, n->view.idx[k], n->rank, idx);
         n = n->in[0];
@@ -130,10 +130,10 @@ static Visit *walk_fold(Cone *c, Node *n, Dim *const *idx)
 static Visit *cone_walk(Cone *c, Node *n, Dim *const *idx)
 {
     Finder *f = c->f;
-    Dim *at[MAX_RANK];
+    Dim *at[MAX_RANK] = { 0 };
     for (int k = 0; k < n->rank; k++) at[k] = idx[k];
     while (n->op == OP_view && !n->view.npred) {
-        Dim *to[MAX_RANK];
+        Dim *to[MAX_RANK] = { 0 };
         for (int k = 0; k < n->view.nidx; k++) to[k] = dim_subst(f->g, n->view.idx[k], n->rank, at);
         n = n->in[0];
         for (int k = 0; k < n->rank; k++) at[k] = to[k];
@@ -190,7 +190,7 @@ static Node *subst_node(const Subst *s, Node *n)
 {
     for (int i = 0; i < s->n; i++) if (s->from[i] == n) return s->to[i];
     if (!(dep_of(s->c, n) & DEP_d)) return n;
-    Node proto = *n, *in[4];
+    Node proto = *n, *in[4] = { 0 };
     ASSERT(n->nin <= 4);
     for (int i = 0; i < n->nin; i++) in[i] = subst_node(s, n->in[i]);
     if (n->op == OP_view) return g_view(s->c->f->g, in[0], n->rank, n->dims, &n->view);
@@ -353,7 +353,7 @@ static double probe_value(Probe *p, const Node *n)
     if (v && v->fold) return n->kind == FOLD_sum ? probe_leaf(n, p->d, 0.5, 4) : probe_leaf(n, p->d, -2, 2);
     if (!v || !is_map(n) || v->inner || v->place != PLACE_in || !(v->dep & DEP_d)) return probe_leaf(n, v && (v->dep & DEP_x) ? p->x : 3, -2, 2);
     if (++p->steps > 4000) { p->fails = true; return 0; }
-    Scalar in[3];
+    Scalar in[3] = { { 0 } };
     for (int i = 0; i < n->nin; i++) {
         double y = probe_value(p, n->in[i]);
         if (dtype_is_float(n->in[i]->dt)) in[i].f = y;
@@ -466,7 +466,7 @@ static bool cone_try(Finder *f, Node *out, int axis, int lane, Cone *c)
     Node *x = out->in[0];
     *c = (Cone){ .f = f, .out = out, .axis = axis, .lane = lane };
     f->now++;
-    Dim *idx[MAX_RANK];
+    Dim *idx[MAX_RANK] = { 0 };
     for (int k = 0; k < x->rank; k++) idx[k] = dim_idx(g, SPACE_VAR + k, x->dims[k]);
     c->j = idx[axis];
     c->i = idx[lane];

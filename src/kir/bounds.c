@@ -26,7 +26,7 @@ static Range range_hull(Graph *g, Range a, Range b)
 static bool through_views(const Bounding *b, const Node **n, Dim **at)
 {
     while ((*n)->op == OP_view) {
-        Dim *to[MAX_RANK];
+        Dim *to[MAX_RANK] = { 0 };
         if ((*n)->view.npred) return false;
         for (int k = 0; k < (*n)->view.nidx; k++) to[k] = dim_subst(b->g, (*n)->view.idx[k], (*n)->rank, at);
         *n = (*n)->in[0];
@@ -38,7 +38,7 @@ static bool through_views(const Bounding *b, const Node **n, Dim **at)
 /* An integer node at an index as an expression, or NULL. */
 static Dim *integer_at(const Bounding *b, const Node *n, Dim *const *idx, int depth)
 {
-    Dim *at[MAX_RANK], *x, *y;
+    Dim *at[MAX_RANK] = { 0 }, *x, *y;
     for (int k = 0; k < n->rank; k++) at[k] = idx[k];
     if (dtype_is_float(n->dt) || n->dt == DT_bool || depth > 20 || !through_views(b, &n, at)) return NULL;
     switch (n->op) {
@@ -93,7 +93,7 @@ static Range range_le(const Bounding *b, Dim *x, Dim *y)
 /* Where a < b (or a <= b) may hold; an absolute value on the left is two comparisons. */
 static Range range_less(const Bounding *b, const Node *n, Dim *const *idx, bool swapped, bool strict)
 {
-    Dim *at[MAX_RANK];
+    Dim *at[MAX_RANK] = { 0 };
     const Node *a = n->in[swapped], *with = n->in[!swapped];
     Range none = { NULL, NULL };
     Dim *y = integer_at(b, with, idx, 0), *x;
@@ -109,7 +109,7 @@ static Range range_less(const Bounding *b, const Node *n, Dim *const *idx, bool 
 /* Where a condition may be `want`. */
 static Range range_when(const Bounding *b, const Node *n, Dim *const *idx, bool want, int depth)
 {
-    Dim *at[MAX_RANK];
+    Dim *at[MAX_RANK] = { 0 };
     Range none = { NULL, NULL };
     for (int k = 0; k < n->rank; k++) at[k] = idx[k];
     if (depth > 20 || !through_views(b, &n, at)) return none;
@@ -137,7 +137,7 @@ static bool is_value(const Node *n, double v)
 /* Outside of this range n is `neutral`: -inf, or 0. */
 static Range range_of_node(const Bounding *b, const Node *n, Dim *const *idx, double neutral, int depth)
 {
-    Dim *at[MAX_RANK];
+    Dim *at[MAX_RANK] = { 0 };
     Range none = { NULL, NULL };
     for (int k = 0; k < n->rank; k++) at[k] = idx[k];
     if (depth > 40 || !through_views(b, &n, at)) return none;

@@ -163,7 +163,7 @@ static void fold_index(const Streaming *t, const StreamFold *f, Dim **idx)
 /* A factor is the same along the axis: asked for at its place 0. */
 static KVal *factor(const Streaming *t, const StreamFold *f, const Node *n)
 {
-    Dim *map[SPACE_VAR + MAX_RANK] = { 0 }, *at[MAX_RANK];
+    Dim *map[SPACE_VAR + MAX_RANK] = { 0 }, *at[MAX_RANK] = { 0 };
     if (!n) return NULL;
     map[t->j->var] = dim_const(t->g, 0);
     for (int a = 0; a < t->l->sub->rank; a++) if (t->s->out >> a & 1) map[SPACE_VAR + a] = map[t->j->var];
@@ -213,7 +213,7 @@ static void lower_stage(const Streaming *t, int stage)
     for (int i = 0; i < s->nfold; i++) {
         const StreamFold *f = &s->fold[i];
         if (!acc[i]) continue;
-        Dim *idx[MAX_RANK];
+        Dim *idx[MAX_RANK] = { 0 };
         fold_index(t, f, idx);
         KVal *block = fold_result(l, acc[i]), *old = scratch_load(l, t->state[i], f->node->dt, state_offset(t, f), f->node), *now;
         if (f->pivot) {
@@ -252,7 +252,7 @@ static void lower_end(const Streaming *t)
     for (int i = 0; i < s->nfold; i++) {
         const StreamFold *f = &s->fold[i];
         bool last = i == s->nfold - 1;
-        Dim *idx[MAX_RANK];
+        Dim *idx[MAX_RANK] = { 0 };
         fold_index(t, f, idx);
         KVal *by = factor(t, f, f->finish);
         KLoop *o[MAX_RANK];
