@@ -4,6 +4,8 @@
 # run.sh --peers [ARGUMENT]...: a third: sinter beside other engines (bench/peers.sh).
 #
 #   kernels   printed kernels against loops written by hand and against one kernel for each operator, one thread (bench/kernels.c)
+#   gemm      matrix products against oneDNN's, float32, one thread, plain and with bias and gelu (bench/contract.c)
+#   conv      convolutions with bias and relu against oneDNN's
 #   models    real models, fused against unfused, from $SN_CASES/models when that is there (or folders in MODELS)
 #   attention attention of many forms from the plain graph (bench/attention.sh)
 #
@@ -20,6 +22,13 @@ for w in $what; do
     kernels)
         cmake --build "$BUILD" --target bench_kernels >/dev/null
         "$BUILD/bench_kernels"
+        ;;
+    gemm|conv)
+        if ! cmake --build "$BUILD" --target bench_contract >/dev/null 2>&1; then
+            echo "$w: skipped: oneDNN's header is not here (Debian: libdnnl-dev; then configure again)"
+            continue
+        fi
+        OMP_NUM_THREADS=1 "$BUILD/bench_contract" "$w"
         ;;
     models)
         models=${MODELS:-$(ls -d "${SN_CASES:-../shared/cases}"/models/*/ 2>/dev/null || true)}
@@ -44,6 +53,6 @@ print("%-24s %3d/%3d %7.3f ms %7.3f ms %6.2f %9.2f %9.3f %9.1f %8.1f %8d %8d" % 
         done
         ;;
     attention) bash bench/attention.sh ;;
-    *) echo "run.sh: no benchmark named '$w' (kernels, models, attention)" >&2; exit 2 ;;
+    *) echo "run.sh: no benchmark named '$w' (kernels, models, gemm, conv, attention)" >&2; exit 2 ;;
     esac
 done

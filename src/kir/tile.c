@@ -39,6 +39,20 @@ static int tile_vectors(int most, int64_t vecs)
     return most;
 }
 
+/* Rows of a tile, for n rows in all: many, so that what is loaded for all of them serves many, but few past the end. */
+static int rows_fitting(int most, int64_t n)
+{
+    int best = most;
+    double least = 0;
+    for (int mr = most; mr > 0 && 2 * mr >= most; mr--) {
+        double cost = (double)((n + mr - 1) / mr) * (mr + 0.7);
+        if (mr != most && cost >= least) continue;
+        best = mr;
+        least = cost;
+    }
+    return n < best ? (int)n : best;
+}
+
 void tile_choose(LoopKernel *k, KLoop *vec)
 {
     int64_t best = 1;
@@ -61,10 +75,7 @@ void tile_choose(LoopKernel *k, KLoop *vec)
     int mr = regs / nv;
     if (mr > 14) mr = 14;
     if (mr < 1) mr = 1;
-    if (k->row_var) {
-        int64_t tiles = (best + mr - 1) / mr;
-        mr = (int)((best + tiles - 1) / tiles);
-    } else mr = 1;
+    mr = k->row_var ? rows_fitting(mr, best) : 1;
     if (k->sched.rows && k->row_var) mr = k->sched.rows;
     if (mr == 1) k->row_var = NULL;
     k->mr = mr;
