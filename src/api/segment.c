@@ -229,6 +229,7 @@ static void segment_make(Ctx *cx, void *arg)
         s->rewrites = NEWS(a, int, rules_count(mk->t->rules) + 1);
         graph_rewrite(cx, a, g, mk->t->rules, s->rewrites);
     }
+    if (mk->o->fuse && !list_has(cx->opt.off, "integers")) integers_choose(cx, a, g);
     if (mk->o->fuse && s->target->lanes > 1 && !list_has(cx->opt.off, "layout")) layout_choose(cx, a, g);
     if (mk->o->check) graph_check(cx, g);
     s->plan = plan_make(cx, a, g, mk->t->rules, mk->o->fuse, mk->t->lanes != LANES_simt);

@@ -23,6 +23,10 @@ Plan *plan_make(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, bool fuse, bo
 /* Rewrites the graph so that results of convolutions, and what is computed from them, lie in memory with their channels last. Before planning. */
 void layout_choose(Ctx *cx, Arena *a, Graph *g);
 
+/* ---- integers.c ------------------------------------------------------------------------------------------------------------------------------ */
+/* Rewrites sums of products of dequantised values as sums of their integers. Before layouts. */
+void integers_choose(Ctx *cx, Arena *a, Graph *g);
+
 /* ---- plan.c and legal.c ------------------------------------------------------------------------------------------------------------------ */
 typedef struct Group {
     SubKind kind;

@@ -1,0 +1,144 @@
+/* Contractions of dequantised values, on their integers.
+ *
+ * DequantizeLinear gives x = (q - z) * s. A sum of products of two such values is the product of their scales times a sum of integers:
+ *
+ *     sum (qx - zx) sx * qw sw  =  sx sw (sum qx qw  -  zx sum qw)
+ *
+ * The first sum is exact in int32, reads bytes, and has an instruction of its own; the second depends on the weights alone and is computed once. Where a
+ * window reaches into the padding, qx is zx there, so that both sums count it and it vanishes, as the 0 of the padding did. What changes is rounding: the
+ * products are no longer rounded each, the sum of integers and its product with the scales are. Weights with a zero point, scales of more than one
+ * element, and sums too long for int32 stay as they are. */
+#include "fuse/fuse.h"
+
+enum { LONGEST = 65000 };                /* terms of 255 * 128 that int32 holds */
+
+typedef struct Quantised { Node *q; const Node *scale; int64_t zero; const View *view; } Quantised;
+
+static bool scalar_const(const Node *n, Scalar *v, const Node **at)
+{
+    if (n->op == OP_view && !n->view.npred) n = n->in[0];
+    if (n->op != OP_const || n->rank != 0 || !n->tensor->data) return false;
+    *v = scalar_load(n->dt, n->tensor->data);
+    *at = n;
+    return true;
+}
+
+/* Is n a view of (q - z) * s, with q of one byte? */
+static bool quantised(Node *n, Quantised *out)
+{
+    Scalar v;
+    const Node *at;
+    *out = (Quantised){ 0 };
+    if (n->op != OP_view) return false;
+    out->view = &n->view;
+    if (n->view.npred && (n->view.fill.f != 0)) return false;
+    n = n->in[0];
+    if (n->op != OP_mul || n->dt != DT_f32) return false;
+    int side = scalar_const(n->in[1], &v, &out->scale) ? 0 : scalar_const(n->in[0], &v, &out->scale) ? 1 : -1;
+    if (side < 0 || !(v.f > 0 && v.f < 1e30)) return false;
+    n = n->in[side];
+    if (n->op != OP_cast || n->dt != DT_f32) return false;
+    n = n->in[0];
+    if (n->op == OP_sub && n->dt == DT_i32) {
+        if (!scalar_const(n->in[1], &v, &at)) return false;
+        out->zero = v.i;
+        n = n->in[0];
+    }
+    if (n->op == OP_cast && n->dt == DT_i32) n = n->in[0];
+    out->q = n;
+    return (n->dt == DT_u8 || n->dt == DT_i8) && out->zero >= -128 && out->zero <= 255;
+}
+
+/* The sum of the weights over the axes that the fold reduces, as a node with the dims of the fold. NULL: its axes are not simply those of the body. */
+static Node *weight_sums(Graph *g, const Node *body, const Node *f, uint32_t axes, const Quantised *w)
+{
+    uint32_t reduced = 0, seen = 0;
+    Dim *kept[MAX_RANK], *back[MAX_RANK] = { 0 };
+    int n = 0, m = 0;
+    for (int k = 0; k < body->rank; k++) if (!(axes >> k & 1)) { back[k] = dim_idx(g, m, f->dims[m]); m++; }
+    for (int j = 0; j < w->q->rank; j++) {
+        Dim *e = w->view->idx[j];
+        bool r = false, s = false;
+        for (int k = 0; k < body->rank; k++) if (dim_uses(e, k)) { if (axes >> k & 1) r = true; else s = true; }
+        if (!r) { kept[n++] = dim_subst(g, e, body->rank, back); continue; }
+        if (s || e->kind != DIM_idx || e->a != w->q->dims[j] || (seen >> e->var & 1)) return NULL;
+        seen |= 1u << e->var;
+        reduced |= 1u << j;
+    }
+    for (int k = 0; k < body->rank; k++) if ((axes >> k & 1) && !dim_is(body->dims[k], 1) && !(seen >> k & 1)) return NULL;
+    Node *sum = g_fold(g, FOLD_sum, g_cast(g, w->q, DT_i32), reduced, false);
+    return g_view(g, sum, f->rank, f->dims, &(View){ .nidx = n, .idx = kept });
+}
+
+static Node *on_integers(Graph *g, const Node *f)
+{
+    Node *x = f->in[0];
+    if (f->kind != FOLD_sum || f->dt != DT_f32) return NULL;
+    const View *outer = NULL;            /* a body seen through a view: axes of size 1 taken away */
+    if (x->op == OP_view && !x->view.npred) { outer = &x->view; x = x->in[0]; }
+    if (x->op != OP_mul) return NULL;
+    Quantised q[2];
+    if (!quantised(x->in[0], &q[0]) || !quantised(x->in[1], &q[1])) return NULL;
+    int side = q[1].q->op == OP_const ? 1 : q[0].q->op == OP_const ? 0 : -1;
+    if (side < 0) return NULL;
+    Quantised *w = &q[side], *v = &q[1 - side];
+    if (w->zero != 0 || w->view->npred || w->q->dt != DT_i8 || v->q->dt != DT_u8) return NULL;
+    int64_t terms = 1;
+    const Node *body = f->in[0];
+    for (int k = 0; k < body->rank; k++) {
+        if (!(f->axes >> k & 1)) continue;
+        if (!dim_is_const(body->dims[k]) || body->dims[k]->c > LONGEST) return NULL;
+        terms *= body->dims[k]->c;
+        if (terms > LONGEST) return NULL;
+    }
+    View vx = *v->view, vw = *w->view;
+    vx.fill = (Scalar){ .i = v->zero };
+    if (!vx.npred) vx.fill = (Scalar){ 0 };
+    Node *rx = g_view(g, v->q, x->rank, x->dims, &vx), *rw = g_view(g, w->q, x->rank, x->dims, &vw);
+    if (outer) { rx = g_view(g, rx, body->rank, body->dims, outer); rw = g_view(g, rw, body->rank, body->dims, outer); }
+    if (rx->op != OP_view || rw->op != OP_view) return NULL;
+    Node *sum = g_fold(g, FOLD_sum, g2(g, OP_mul, g_cast(g, rx, DT_i32), g_cast(g, rw, DT_i32)), f->axes, false);
+    if (sum->rank != f->rank) return NULL;
+    if (v->zero) {
+        Quantised now = { rw->in[0], NULL, 0, &rw->view };
+        Node *w_sum = weight_sums(g, body, f, f->axes, &now);
+        if (!w_sum) return NULL;
+        sum = g2(g, OP_sub, sum, g2(g, OP_mul, w_sum, g_int(g, DT_i32, v->zero)));
+    }
+    Node *scale = g2(g, OP_mul, (Node *)v->scale, (Node *)w->scale);
+    return g2(g, OP_mul, g_cast(g, sum, DT_f32), scale);
+}
+
+void integers_choose(Ctx *cx, Arena *a, Graph *g)
+{
+    int n = g->node.n, origin = g->cur_origin, changed = 0;
+    uint8_t *live = NEWS(a, uint8_t, n + 1);
+    Node **made = NEWS(a, Node *, n + 1);
+    for (int i = 0; i < g->output.n; i++) live[g->output.at[i].node->id] = 1;
+    for (int id = n - 1; id >= 0; id--)
+        for (int i = 0; live[id] && i < g->node.at[id]->nin; i++) live[g->node.at[id]->in[i]->id] = 1;
+    bool any = false;
+    for (int id = 0; id < n && !any; id++) any = live[id] && g->node.at[id]->op == OP_cast && g->node.at[id]->dt == DT_f32;
+    if (!any) return;
+    for (int id = 0; id < n; id++) {
+        Node *x = g->node.at[id];
+        if (!live[id]) continue;
+        if ((id & 255) == 0) ctx_poll(cx);
+        bool same = true;
+        for (int i = 0; i < x->nin; i++) same &= made[x->in[i]->id] == x->in[i];
+        g->cur_origin = x->origin;
+        if (same) made[id] = x;
+        else {
+            Node **in = NEWS(a, Node *, x->nin + 1), proto = *x;
+            for (int i = 0; i < x->nin; i++) in[i] = made[x->in[i]->id];
+            proto.in = in;
+            made[id] = x->op == OP_view ? g_view(g, in[0], x->rank, x->dims, &x->view) : graph_add(g, &proto);
+        }
+        if (x->op != OP_fold || made[id]->op != OP_fold) continue;
+        Node *y = on_integers(g, made[id]);
+        if (y) { made[id] = y; changed++; }
+    }
+    for (int i = 0; i < g->output.n; i++) g->output.at[i].node = made[g->output.at[i].node->id];
+    g->cur_origin = origin;
+    if (changed) log_line(cx, 2, "integers: %d contractions of quantised values", changed);
+}
