@@ -56,6 +56,8 @@ typedef struct Planner {
     Dim ***iter;                        /* by node: for folds over rows */
     uint8_t *live, *constant, *output, *dense;      /* dense: lies in memory whatever reads it (results of the graph, operands of calls) */
     uint8_t *pure;                      /* operations below a node that reads no memory; 0: it does */
+    uint8_t *thin;                      /* operations between a node and the bytes that it is made of (see widens); 0: it is no such node */
+    uint8_t *spread;                    /* a fold reads it through a view, that is, again and again */
     int *uses;
     Cascades cascades;
     const FusionRow *row; int nrow;     /* the user's, then those of fusion.def */
@@ -65,6 +67,7 @@ typedef struct Planner {
 } Planner;
 Group *group_of(const Planner *p, int home);
 /* Is what the operand x reads, seen from index idx of its consumer, a node of group q? Then *src and its index at (NULL behind a predicate). */
+const Node *thin_operand(const Planner *p, const Node *x);
 const Node *operand_source(Planner *p, const Node *x, Dim *const *idx, Dim **at, bool *padded);
 
 typedef struct Candidate { Group *q; const Node *n; Dim **coord; uint32_t rows; } Candidate;    /* joining: its coordinates there; rows: axes it reduces */

@@ -35,14 +35,14 @@ static Source source_of(const Layout *l, const Node *reader, const Node *x)
     return (Source){ x, own };
 }
 
-/* What n, at index idx of the body of a fold, reads: through elementwise nodes that only serve it, and views. False: too much. */
+/* What n, at index idx of the body of a fold, reads: through elementwise nodes of as many elements that only serve it, and views. False: too much. */
 static bool body_sources(const Layout *l, const Node *n, Dim *const *idx, Source *out, int *count, int depth)
 {
     if (n->op == OP_view && depth < 64) {
         Dim **to = NEWS(l->arena, Dim *, n->view.nidx + 1);
         for (int k = 0; k < n->view.nidx; k++) to[k] = dim_subst(l->g, n->view.idx[k], n->rank, idx);
         const Node *x = n->in[0];
-        if (!n->view.npred && pointwise(x) && l->uses[n->id] == 1 && l->uses[x->id] == 1) return body_sources(l, x, to, out, count, depth + 1);
+        if (!n->view.npred && pointwise(x) && g_count(l->g, x) == g_count(l->g, n) && l->uses[n->id] == 1 && l->uses[x->id] == 1) return body_sources(l, x, to, out, count, depth + 1);
         n = x;
         idx = to;
     } else if (pointwise(n) && l->uses[n->id] == 1 && depth < 64) {

@@ -33,11 +33,20 @@ static Dim **space_index(Planner *p, const Group *q, int rank, Dim *const *dims,
     return idx;
 }
 
+/* The operand of a widening node that holds its bytes. */
+const Node *thin_operand(const Planner *p, const Node *x)
+{
+    for (int i = 0; i < x->nin; i++) if (!p->pure[x->in[i]->id]) return x->in[i];
+    ASSERT(!"a widening node reads something");
+    return NULL;
+}
+
 const Node *operand_source(Planner *p, const Node *x, Dim *const *idx, Dim **at, bool *padded)
 {
     for (int k = 0; k < x->rank; k++) at[k] = idx[k];
     *padded = false;
-    while (x->op == OP_view && p->home[x->id] == HOME_free) {
+    while (p->home[x->id] == HOME_free && (x->op == OP_view || p->thin[x->id])) {
+        if (p->thin[x->id]) { x = thin_operand(p, x); continue; }
         Dim *to[MAX_RANK];
         ASSERT(x->view.nidx == x->in[0]->rank);
         *padded |= x->view.npred > 0;

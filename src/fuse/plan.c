@@ -595,6 +595,43 @@ static bool reads_nothing(Planner *p, const Node *n)
     return true;
 }
 
+/* What folds read through views, however far below. */
+static void mark_spread(Planner *p)
+{
+    uint8_t *body = NEWS(p->arena, uint8_t, p->g->node.n + 1);       /* 1: part of a fold's body; 2: seen through a view as well */
+    for (int id = p->g->node.n - 1; id >= 0; id--) {
+        const Node *n = p->g->node.at[id];
+        if (!p->live[id] || (n->op != OP_fold && !body[id])) continue;
+        if (body[id] == 2 && n->op != OP_view) { p->spread[id] = 1; continue; }
+        if (n->op != OP_fold && n->op != OP_view && class_of(n) != CLASS_map) continue;
+        for (int i = 0; i < n->nin; i++) {
+            uint8_t *b = &body[n->in[i]->id], now = n->op == OP_view ? 2 : 1;
+            if (*b < now) *b = now;
+        }
+    }
+}
+
+/* A few cheap operations that widen a value of one byte, with plain numbers: whoever needs the result reads the byte and computes them again. Not where a
+ * fold reads it many times. */
+enum { MOST_THIN = 4 };
+static bool widens(Planner *p, const Node *n)
+{
+    if (!p->fuse || p->dense[n->id] || p->constant[n->id] || p->spread[n->id] || n->rank == 0 || dtype_size(n->dt) < 4) return false;
+    if (n->op != OP_cast && n->op != OP_sub && n->op != OP_add && n->op != OP_mul) return false;
+    const Node *x = NULL;
+    for (int i = 0; i < n->nin; i++) {
+        if (p->pure[n->in[i]->id]) continue;
+        if (x) return false;
+        x = n->in[i];
+    }
+    if (!x || x->op == OP_view) return false;
+    int below = p->thin[x->id];
+    if (!below && (n->op != OP_cast || dtype_size(x->dt) != 1 || dtype_is_float(x->dt) || x->dt == DT_bool)) return false;
+    if (below == MOST_THIN) return false;
+    p->thin[n->id] = (uint8_t)(below + 1);
+    return true;
+}
+
 /* Does a view keep its source's elements in their order (reshape, squeeze)? */
 static bool keeps_order(Planner *p, const Node *v)
 {
@@ -639,6 +676,7 @@ static void place(Planner *p, Node *n)
 {
     if (p->cascades.claim && p->cascades.claim[n->id] >= 0) { place_claimed(p, n, p->cascades.at.at[p->cascades.claim[n->id]]); return; }
     if (reads_nothing(p, n) && class_of(n) == CLASS_map && !p->dense[n->id]) { p->home[n->id] = HOME_free; return; }
+    if (class_of(n) == CLASS_map && widens(p, n)) { p->home[n->id] = HOME_free; return; }
     switch (class_of(n)) {
     case CLASS_free:
         p->home[n->id] = n->op == OP_input || (n->op == OP_const && n->rank > 0) || (n->op == OP_dims && n->rank > 0) ? HOME_memory : HOME_free;
@@ -764,11 +802,14 @@ Plan *plan_make(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, bool fuse, bo
     p->iter = NEWS(a, Dim **, n);
     p->live = NEWS(a, uint8_t, n); p->constant = NEWS(a, uint8_t, n); p->output = NEWS(a, uint8_t, n); p->dense = NEWS(a, uint8_t, n);
     p->pure = NEWS(a, uint8_t, n);
+    p->thin = NEWS(a, uint8_t, n);
+    p->spread = NEWS(a, uint8_t, n);
     p->uses = NEWS(a, int, n);
     p->readers = arena_alloc(a, size_mul(a, sizeof *p->readers, (size_t)n));
     p->writers = arena_alloc(a, size_mul(a, sizeof *p->writers, (size_t)n));
     mark_live(p);
     mark_constant(p);
+    if (fuse) mark_spread(p);
     if (!fuse) mark_moves(p);
     for (int id = 0; id < n; id++) p->home[id] = HOME_free;
     for (int i = 0; i < p->cascades.refusal.n; i++) vec_push(p->arena, &p->plan->refusal, p->cascades.refusal.at[i]);
