@@ -103,7 +103,7 @@ const void *packed_data(Segment *s, const KBuf *b, size_t *bytes)
     const Node *n = b->node;
     int axis = b->last - 1;
     int64_t width = b->panel ? dim_eval(b->width, NULL, NULL) : 0;
-    for (Packed *p = s->packed; p; p = p->next) if (p->node == n && p->axis == axis && p->panel == b->panel && p->width == width) {
+    for (Packed *p = s->packed; p; p = p->next) if (p->node == n && p->axis == axis && p->panel == b->panel && p->width == width && p->quad == b->quad) {
             if (bytes) *bytes = p->bytes;
             return p->data;
         }
@@ -121,12 +121,12 @@ const void *packed_data(Segment *s, const KBuf *b, size_t *bytes)
             for (int64_t i = 0; i < inner; i++)
                 for (int64_t l = l0; l < len && l < l0 + 64; l++) {
                     int64_t at = (o * inner + i) * len + l;
-                    if (width) { int64_t e = at % width, start = e / b->panel * b->panel; at = e + start * (rows - 1) + at / width * b->panel; }
+                    if (width) { int64_t e = at % width, start = e / b->panel * b->panel; int64_t row = at / width; at = !b->quad ? e + start * (rows - 1) + row * b->panel : start * rows + row / 4 * 4 * b->panel + (e - start) * 4 + row % 4; }
                     if (size == 4) memcpy(to + (size_t)at * 4, from + (size_t)((o * len + l) * inner + i) * 4, 4);
                     else memcpy(to + (size_t)at * size, from + (size_t)((o * len + l) * inner + i) * size, size);
                 }
     Packed *p = NEW(s->arena, Packed);
-    *p = (Packed){ s->packed, n, axis, b->panel, width, (size_t)whole * size, to };
+    *p = (Packed){ s->packed, n, axis, b->panel, width, b->quad, (size_t)whole * size, to };
     s->packed = p;
     if (bytes) *bytes = p->bytes;
     return to;

@@ -20,7 +20,7 @@ typedef struct Part {                   /* one kernel of the plan; loops NULL: a
     struct Part *join_mate;             /* an earlier copy into the same join: counted as one launch */
 } Part;
 
-typedef struct Packed { struct Packed *next; const Node *node; int axis; int64_t panel, width; size_t bytes; void *data; } Packed;
+typedef struct Packed { struct Packed *next; const Node *node; int axis; int64_t panel, width; bool quad; size_t bytes; void *data; } Packed;
 
 typedef struct Instance {
     struct Instance *next;

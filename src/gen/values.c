@@ -346,6 +346,14 @@ static const char *declare(Printer *p, const KVal *v)
     return name_of(p, v);
 }
 
+static const char *load_pointer(Printer *p, const KVal *v)
+{
+    const char *off = print_dim(p, v->at.off);
+    if (v->quad == QUAD_bytes) return arena_fmt(p->arena, "(const i32 *)(%s)", pointer(p, v->buf, off));
+    if (v->quad == QUAD_words) return arena_fmt(p->arena, "(const i32 *)b%d + %s", v->buf, off);
+    return pointer(p, v->buf, off);
+}
+
 static void print_load(Printer *p, const KVal *v)
 {
     const KBuf *b = &p->k->buf.at[v->buf];
@@ -354,7 +362,7 @@ static void print_load(Printer *p, const KVal *v)
     bool filled = strcmp(fill, literal(p, v->dt, (Scalar){ 0 })) || is_code(v->dt);     /* lanes that are not read are 0 */
     if (!lanes(p, v->vary)) {
         const char *c = condition(p, &v->at, v->nopnd, v->opnd, true);
-        const char *packed = pack_element(p, v), *from = packed ? packed : pointer(p, v->buf, print_dim(p, v->at.off)), *e = arena_fmt(p->arena, "ld_%s(%s)", st, from);
+        const char *packed = pack_element(p, v), *from = packed ? packed : load_pointer(p, v), *e = arena_fmt(p->arena, "ld_%s(%s)", st, from);
         if (c && !filled && !p->simt && t != DT_f16 && t != DT_bf16 && t != DT_bool) e = arena_fmt(p->arena, "ldif_%s(%s, %s)", st, from, c);
         else if (c) e = arena_fmt(p->arena, "(%s) ? %s : %s", c, e, fill);
         assign(p, v, e);
@@ -376,7 +384,7 @@ static void print_load(Printer *p, const KVal *v)
         lanes_close(p, to);
         return;
     }
-    const char *off = pointer(p, v->buf, print_dim(p, v->at.off)), *e;
+    const char *off = load_pointer(p, v), *e;
     if (!off_lanes) {                    /* one element for all lanes that are valid */
         e = arena_fmt(p->arena, "splat_%sv((%s) > (%s) ? ld_%s(%s) : 0)", ctype(v->dt), r.hi ? r.hi : "LANES", r.lo ? r.lo : "0", st, off);
     } else if (dim_is(c, 1)) {
@@ -651,7 +659,8 @@ void print_update(Printer *p, const KStmt *s)
         return;
     }
     const char *e;
-    if (f->mul_a) e = arena_fmt(p->arena, "fma_%s%s(%s, %s, %s)", t, sv, operand(p, f->mul_a, vary), operand(p, f->mul_b, vary), a);
+    if (f->quad) e = arena_fmt(p->arena, "dot4%s(%s, %s, %s)", sv, operand(p, f->mul_a, vary), operand(p, f->mul_b, vary), a);
+    else if (f->mul_a) e = arena_fmt(p->arena, "fma_%s%s(%s, %s, %s)", t, sv, operand(p, f->mul_a, vary), operand(p, f->mul_b, vary), a);
     else {
         const char *op = fold_op(f->kind, f->dt, &infix), *v = operand(p, f->value, vary);
         e = infix ? arena_fmt(p->arena, "%s %s %s", a, op, v) : arena_fmt(p->arena, "%s_%s%s(%s, %s)", op, t, sv, a, v);

@@ -27,6 +27,7 @@ struct KVal {
     Scalar imm;                         /* const; load: the fill value where not valid */
     Dim *dim;                           /* index: the number, as i64; random: the counter; check: the limit */
     int buf; KAddr at;                  /* load; valid: at.pred */
+    enum { QUAD_none, QUAD_bytes, QUAD_words } quad;     /* load: four bytes as one word; the address counts bytes, or words */
     int nopnd; KVal **opnd;             /* values whose numbers occur in dim or at */
     bool saturate;
     uint8_t vary;
@@ -37,6 +38,7 @@ struct KVal {
 struct KFold {                          /* an accumulator, declared before its outermost loop */
     FoldKind kind; DType dt; bool last, running;    /* running: a scan, its value is used in the loop */
     KVal *value, *mul_a, *mul_b;        /* of each iteration; mul_a and mul_b: value is their product and serves nothing else */
+    bool quad;                          /* the factors are words of four bytes, unsigned and signed: quad.c */
     KVal *index;                        /* arg folds: the position, i64 */
     KVal *result;
     KLoop *loop, *own;                  /* outermost of its loops; the one of them that runs in lanes, or NULL */
@@ -70,7 +72,7 @@ struct KBlock { VEC(KStmt) stmt; KLoop *loop; KBlock *up; int depth; };
 
 /* scratch: a private row of `size` elements, no parameter. last > 0: packed for this kernel, its axis last - 1 moved behind the others;
  * panel > 0: then, as a matrix of rows of `width` elements, in blocks of so many columns (panel.c), the last one filled up with zeros. */
-typedef struct KBuf { const Node *node; DType dt; bool read, write, scratch; Dim *size; int last; int64_t panel; Dim *width; } KBuf;
+typedef struct KBuf { const Node *node; DType dt; bool read, write, scratch; Dim *size; int last; int64_t panel; Dim *width; bool quad; } KBuf;
 typedef struct KAxis { Dim *var, *extent; int64_t step; } KAxis;     /* a parallel variable; it advances by step */
 typedef struct Sched {                  /* knobs; 0: as tile.c and sched.c choose */
 #define KNOB(name, kinds, values, text) int name;
@@ -165,6 +167,7 @@ void tile_choose(LoopKernel *k, KLoop *vec);                  /* a contraction's
 void tile_rows(LoopKernel *k, int most, int64_t least);
 void tile_loops(LoopKernel *k);                               /* which loops are unrolled or split */
 int kernel_folds(const KBlock *b);
+void quad_choose(LoopKernel *k, KLoop *vec);                  /* quad.c; before: */
 void panel_choose(LoopKernel *k, KLoop *vec);                 /* panel.c */
 Dim *kernel_scratch(const LoopKernel *k, int buf);                       /* byte offset in the thread's scratch; buf = buf.n: the whole size */
 /* May `out` share its memory with `in`? Proved when every read of in is at the very element that is written, and not after the write. */

@@ -54,7 +54,7 @@ void panel_choose(LoopKernel *k, KLoop *vec)
     for (int i = 0; vec && !once && i < k->buf.n; i++) {
         KBuf *b = &k->buf.at[i];
         const Node *n = b->node;
-        if (b->write || b->scratch || n->rank == 0) continue;
+        if (b->write || b->scratch || b->panel || n->rank == 0) continue;
         bool constant = k->sub->constant[n->id];
         Dim *count = dim_const(g, 1);
         for (int j = 0; j < n->rank; j++) count = dim_mul(g, count, n->dims[j]);
