@@ -76,6 +76,7 @@ void tile_choose(LoopKernel *k, KLoop *vec)
     if (mr > 14) mr = 14;
     if (mr < 1) mr = 1;
     mr = k->row_var ? rows_fitting(mr, best) : 1;
+    mr = k->row_var ? rows_fitting(mr, best) : 1;
     if (k->sched.rows && k->row_var) mr = k->sched.rows;
     if (mr == 1) k->row_var = NULL;
     k->mr = mr;
@@ -92,7 +93,6 @@ void tile_choose(LoopKernel *k, KLoop *vec)
     for (int i = 0; i < k->npar; i++) if (k->par[i].var == k->vec_var) k->par[i].step = (int64_t)nv * k->lanes;
 }
 
-/* ---- loops of the body ---------------------------------------------------------------------------------------------------------------------- */
 void tile_rows(LoopKernel *k, int most, int64_t least)
 {
     int64_t points = 1, best = 1;
@@ -115,6 +115,7 @@ void tile_rows(LoopKernel *k, int most, int64_t least)
     kernel_vary(k);
 }
 
+/* ---- loops of the body ---------------------------------------------------------------------------------------------------------------------- */
 static int count_ops(const KBlock *b)
 {
     int n = 0;
