@@ -76,7 +76,6 @@ void tile_choose(LoopKernel *k, KLoop *vec)
     if (mr > 14) mr = 14;
     if (mr < 1) mr = 1;
     mr = k->row_var ? rows_fitting(mr, best) : 1;
-    mr = k->row_var ? rows_fitting(mr, best) : 1;
     if (k->sched.rows && k->row_var) mr = k->sched.rows;
     if (mr == 1) k->row_var = NULL;
     k->mr = mr;
