@@ -66,7 +66,7 @@ static Visit *visit_new(Cone *c, Node *n, Dim *const *idx)
 static Visit *cone_walk(Cone *c, Node *n, Dim *const *idx);
 
 /* The body of a fold that stands at every point: what exists only there (it uses the fold's own axes besides) is inside, the rest is read. */
-static void body_walk(Cone *c, Node *n, Dim *const *idx, int own)
+static void cone_body_walk(Cone *c, Node *n, Dim *const *idx, int own)
 {
     Finder *f = c->f;
     Dim *to[MAX_RANK] = { 0 };
@@ -90,10 +90,10 @@ static void body_walk(Cone *c, Node *n, Dim *const *idx, int own)
     if (!is_map(n) || !mine || !index_uses(n->rank, idx, c->i) || !index_uses(n->rank, idx, c->j)) return;
     v->place = PLACE_in;
     v->dep = DEP_x | DEP_inner;
-    for (int k = 0; k < n->nin; k++) body_walk(c, n->in[k], idx, own);
+    for (int k = 0; k < n->nin; k++) cone_body_walk(c, n->in[k], idx, own);
 }
 
-static Visit *walk_fold(Cone *c, Node *n, Dim *const *idx)
+static Visit *cone_fold(Cone *c, Node *n, Dim *const *idx)
 {
     Finder *f = c->f;
     const Node *x = n->in[0];
@@ -113,7 +113,7 @@ static Visit *walk_fold(Cone *c, Node *n, Dim *const *idx)
         v->inner = true;
         v->place = PLACE_in;
         v->dep = DEP_x | DEP_inner;
-        body_walk(c, n->in[0], in, CONE_VAR);
+        cone_body_walk(c, n->in[0], in, CONE_VAR);
     } else if (!at_j && wide == 1 && x->dims[last] == c->j->a) {
         in[last] = c->j;
         Visit *b = cone_walk(c, n->in[0], in);
@@ -145,7 +145,7 @@ static Visit *cone_walk(Cone *c, Node *n, Dim *const *idx)
         if (!same && v->place != PLACE_out) refuse_cone(c, n, c->out, "it is needed at two indices");
         return v;
     }
-    if (n->op == OP_fold && c->visit.n < MAX_CONE) return walk_fold(c, n, at);
+    if (n->op == OP_fold && c->visit.n < MAX_CONE) return cone_fold(c, n, at);
     v = visit_new(c, n, at);
     bool at_j = index_uses(n->rank, at, c->j), at_i = index_uses(n->rank, at, c->i);
     v->dep = at_j ? DEP_x : 0;
@@ -439,7 +439,7 @@ static bool carrier_make(Cone *c, Stream *s, StreamFold *f)
     return true;
 }
 
-static int64_t count_hint(const Graph *g, int rank, Dim *const *dims)
+static int64_t space_count_hint(const Graph *g, int rank, Dim *const *dims)
 {
     int64_t n = 1;
     for (int k = 0; k < rank; k++) n *= dim_hint(g, dims[k]);
@@ -527,13 +527,13 @@ static bool cone_pays(Cone *c, const Stream *s)
     for (int i = 0; i < c->visit.n; i++) {
         Visit *v = c->visit.at[i];
         if (!v->inner) continue;
-        int64_t n = count_hint(g, v->n->in[0]->rank, v->n->in[0]->dims) / (count_hint(g, v->n->rank, v->n->dims) + 1);
+        int64_t n = space_count_hint(g, v->n->in[0]->rank, v->n->in[0]->dims) / (space_count_hint(g, v->n->rank, v->n->dims) + 1);
         if (n > own) own = n;
     }
     if (rows < LEAST_ROWS) refuse_cone(c, c->out->in[0], c->out, "too few rows to fill vectors: partly fused");
     else if (steps < LEAST_STEPS) refuse_cone(c, c->out->in[0], c->out, "the axis is short: partly fused");
     else if (s->nfold == 1) {            /* no cascade: only the store between is saved */
-        int64_t kept = count_hint(g, x->rank, x->dims) / outs;
+        int64_t kept = space_count_hint(g, x->rank, x->dims) / outs;
         if (outs > MAX_OUT || own > 128 || kept < LEAST_KEPT) refuse_cone(c, c->out->in[0], c->out, "keeping what is between costs less: partly fused");
     }
     return !c->why;

@@ -226,7 +226,7 @@ static bool sides_agree(const Rule *r, DType t, Scalar left, Scalar right, bool 
     return fabs(left.f - right.f) <= 4 * epsilon_of(t) * fmax(largest, fmax(fabs(left.f), fabs(right.f)));
 }
 
-static void check_dtype(Ctx *cx, Arena *a, const Rule *r, DType dt)
+static void rule_check_dtype(Ctx *cx, Arena *a, const Rule *r, DType dt)
 {
     Graph *g = graph_new(cx, a);
     Binding b[NVAR];
@@ -283,7 +283,7 @@ typedef struct CheckMaking { Arena *a; const Rule *r; DType dt; } CheckMaking;
 static void check_guarded(Ctx *cx, void *arg)
 {
     CheckMaking *m = arg;
-    check_dtype(cx, m->a, m->r, m->dt);
+    rule_check_dtype(cx, m->a, m->r, m->dt);
 }
 
 static void rule_check(Ctx *cx, const Rule *r)

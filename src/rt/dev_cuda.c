@@ -261,7 +261,7 @@ static int blocks_at_once(Device *d, CudaKernel *k, int threads, int local)
 /* ---- memory ---- */
 
 static void *address(uint64_t at) { return (void *)(uintptr_t)at; }
-static uint64_t number(const void *p) { return (uint64_t)(uintptr_t)p; }
+static uint64_t target_number(const void *p) { return (uint64_t)(uintptr_t)p; }
 
 static Status memory_take(Device *d, size_t n, uint64_t *at, RtError *e)
 {
@@ -297,7 +297,7 @@ static void cuda_release(Device *d, void *p)
         dev_null.release(NULL, p);
     if (!p || !d->card || enter(d, NULL))
         return;
-    d->cu.release(number(p));
+    d->cu.release(target_number(p));
     leave(d);
 }
 
@@ -441,12 +441,12 @@ done:
 
 static Status cuda_write(Device *d, void *dst, const void *src, size_t n, RtError *e)
 {
-    return d->card ? cuda_copy(d, number(dst), NULL, src, n, e) : dev_null.write(NULL, dst, src, n, e);
+    return d->card ? cuda_copy(d, target_number(dst), NULL, src, n, e) : dev_null.write(NULL, dst, src, n, e);
 }
 
 static Status cuda_read(Device *d, void *dst, const void *src, size_t n, RtError *e)
 {
-    return d->card ? cuda_copy(d, number(src), dst, NULL, n, e) : dev_null.read(NULL, dst, src, n, e);
+    return d->card ? cuda_copy(d, target_number(src), dst, NULL, n, e) : dev_null.read(NULL, dst, src, n, e);
 }
 
 /* ---- running ---- */

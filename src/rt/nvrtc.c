@@ -112,7 +112,7 @@ Status nvrtc_open(Nvrtc **out, const Options *opt, const char *arch, RtError *e)
         return rt_fail(e, E_NOMEM, "no memory for a compiler");
     memset(v, 0, sizeof *v);
     v->tools.flag = v->flag;
-    const char *want = opt->nvrtc && *opt->nvrtc ? opt->nvrtc : NULL, *base = want ? strrchr(want, '/') : NULL;
+    const char *want = opt->kernel_compiler && *opt->kernel_compiler ? opt->kernel_compiler : NULL, *base = want ? strrchr(want, '/') : NULL;
     bool is_library = want && strstr(base ? base : want, ".so");
     if (want && !is_library)
         v->tools.program = want;
