@@ -1,7 +1,7 @@
 /* fuzz: random graphs (gen_graph.c), and the program that compiles, runs, compares and shrinks them (fuzz_graph.c). */
 #ifndef SN_FUZZ_GRAPH_H
 #define SN_FUZZ_GRAPH_H
-#include "api/api.h"
+#include "api/segment.h"
 
 typedef struct Rng { uint64_t s; } Rng;
 uint64_t rng_word(Rng *r);
