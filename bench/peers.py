@@ -191,7 +191,7 @@ def worker(engine, folder, threads, lib):
 
     try:
         with np.load(os.path.join(folder, "in.npz")) as f:
-            data = {k: np.ascontiguousarray(f[k]) for k in f.files}
+            data = {k: np.array(f[k], order="C") for k in f.files}
         begin = time.perf_counter()
         run, outputs = globals()["start_" + engine](folder, data, threads, lib)
         run()

@@ -126,7 +126,7 @@ static void note_found(Tuner *t, const char *kernel, const char *bucket, const c
     RecordKey key = { kernel, bucket, t->target->machine, t->target->compiler };
     records_put(t->c->cx, t->records, &key, choice, x->other, x->own);
     t->found++;
-    if (!flag_given(t->c, FLAG_json)) printf("%s%s %s: %s: %.3f ms instead of %.3f\n", on_terminal() ? "\r" : "", kernel, bucket, choice, x->other * 1e3, x->own * 1e3);
+    if (!flag_given(t->c, FLAG_json)) printf("%s%s %s: %s: %.4f ms instead of %.4f\n", on_terminal() ? "\r" : "", kernel, bucket, choice, x->other * 1e3, x->own * 1e3);
 }
 
 static void tune_cuts(Tuner *t, const char *graph)
@@ -215,7 +215,8 @@ int cmd_tune(Cli *c)
     const char *path = tuned_path(c->arena, &cx->opt), *import = flag_value(c, FLAG_import), *export = flag_value(c, FLAG_export);
     if (!path) fail(cx, E_INVALID, "tuning records have no place: there is no folder of compiled kernels, and SN_RECORDS names no file");
     if (!c->narg && !import && !export) fail(cx, E_INVALID, "tune needs MODEL, --import or --export");
-    Tuner t = { .c = c, .end = time_now() + budget(c) };
+    Tuner t = { .c = c };
+    double seconds = budget(c);
     int imported = -1, exported = -1;
     t.records = c->records = records_open(cx, path, true);
     if (import) imported = records_import(cx, t.records, import);
@@ -234,6 +235,7 @@ int cmd_tune(Cli *c)
         Tunable *k = NEWS(c->arena, Tunable, MOST_KERNELS);
         int n = tunables(&t, p, k), nseg;
         const SegmentEvidence *e = program_evidence(cx, p, c->arena, &nseg);
+        t.end = time_now() + seconds;
         if (nseg == 1) tune_cuts(&t, e[0].graph);
         tune_kernels(&t, n, k);
         if (on_terminal()) fprintf(stderr, "\r%79s\r", "");
