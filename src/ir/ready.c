@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROWS = 8, COLS = 16, KC = 64, FEWEST = 2 };
+enum { ROWS = 8, COLS = 16, KC = 64, FEWEST = 2, FEW_TAPS = 256 };
 static const int64_t panel_limit = (int64_t)16 << 20;       /* floats of the packed rows at a time */
 static const int64_t least_work = 20000;                    /* products from which panels pay */
 
@@ -140,22 +140,47 @@ void floats_ew(Op op, int n, const float *x, const float *y, void *restrict to)
                 *(Vec##name *)(c + r * COLS + h) = sum[r]; \
         } \
     }
-typedef void BlockFn(int64_t k, const float *a, const float *b, float *c);
+/* The same for factors of at most 8 bits: the sum of KC products is exact in float32, and these sums are added as integers. */
+#define BLOCK_INT(name, width, attribute) \
+    typedef int32_t Int##name __attribute__((vector_size(4 * (width)), aligned(4), may_alias)); \
+    attribute static void block_int_##name(int64_t k, const float *a, const float *b, float *c) \
+    { \
+        for (int h = 0; h < COLS; h += (width)) { \
+            Int##name sum[ROWS] = { 0 }; \
+            for (int64_t from = 0; from < k; from += KC) { \
+                Vec##name part[ROWS] = { 0 }; \
+                int64_t to = from + KC < k ? from + KC : k; \
+                for (int64_t i = from; i < to; i++) { \
+                    Vec##name v = *(const Vec##name *)(b + i * COLS + h); \
+                    for (int r = 0; r < ROWS; r++) \
+                        part[r] += v * a[i * ROWS + r]; \
+                } \
+                for (int r = 0; r < ROWS; r++) \
+                    sum[r] += __builtin_convertvector(part[r], Int##name); \
+            } \
+            for (int r = 0; r < ROWS; r++) \
+                *(Int##name *)(c + r * COLS + h) = sum[r]; \
+        } \
+    }
+typedef void BlockFn(int64_t k, const float *a, const float *b, float *c);      /* c: of four bytes each, floats or integers */
 BLOCK(narrow, 4, )
+BLOCK_INT(narrow, 4, )
 #if defined(__x86_64__)
 BLOCK(avx2, 8, __attribute__((target("avx2,fma"))))
 BLOCK(avx512, 16, __attribute__((target("avx512f"))))
+BLOCK_INT(avx2, 8, __attribute__((target("avx2,fma"))))
+BLOCK_INT(avx512, 16, __attribute__((target("avx512f"))))
 #endif
 
-static BlockFn *block_best(void)
+static BlockFn *block_best(bool ints)
 {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f"))
-        return block_avx512;
+        return ints ? block_int_avx512 : block_avx512;
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return block_avx2;
+        return ints ? block_int_avx2 : block_avx2;
 #endif
-    return block_narrow;
+    return ints ? block_int_narrow : block_narrow;
 }
 
 /* ---- which axes a factor depends on -------------------------------------------------------------------------- */
@@ -220,6 +245,9 @@ static int64_t mask_place(const Eval *ev, uint32_t axes)
     return at;
 }
 
+/* An integer of 8 bits in a wider one. */
+static bool is_small(const Node *x) { return x->op == OP_cast && (x->in[0]->dt == DT_i8 || x->in[0]->dt == DT_u8); }
+
 /* The axes of c->space that a factor depends on. */
 static uint32_t factor_axes(const Eval *ev, const Node *space, const Node *x)
 {
@@ -257,7 +285,13 @@ static void panels_fill(Eval *ev, const Contract *c, const Node *x, uint32_t fre
             if (ev->lane >= 0)
                 ev->idx[ev->lane] = l;
             eval_block(ev, m);
+            float own[LANES];
             const float *v = (const float *)ev->slot.at[slot];
+            if (!floats(ev, x)) {
+                for (int j = 0; j < m; j++)
+                    own[j] = (float)ev->slot.at[slot][j].i;
+                v = own;
+            }
             int64_t f = mask_place(ev, free_axes), k = mask_place(ev, c->sum);
             if (step_free)
                 for (int j = 0; j < m; j++, f += step_free)
@@ -287,7 +321,8 @@ static void places_fill(Eval *ev, const Contract *c, uint32_t axes, int64_t *at)
     } while (nest_next(ev, axes));
 }
 
-static void product(const Contract *c, BlockFn *block, const float *row, const float *col, const int64_t *row_at, const int64_t *col_at, float *out)
+/* Copies words, whatever they are. */
+static void product(const Contract *c, BlockFn *block, const float *row, const float *col, const int64_t *row_at, const int64_t *col_at, char *out)
 {
     float tile[ROWS * COLS];
     for (int64_t j = 0; j < c->ncol; j += COLS)
@@ -295,7 +330,7 @@ static void product(const Contract *c, BlockFn *block, const float *row, const f
             block(c->nsum, row + i * c->nsum, col + j * c->nsum, tile);
             for (int r = 0; r < ROWS && i + r < c->nrow; r++)
                 for (int q = 0; q < COLS && j + q < c->ncol; q++)
-                    out[row_at[i + r] + col_at[j + q]] = tile[r * COLS + q];
+                    memcpy(out + (row_at[i + r] + col_at[j + q]) * (int64_t)sizeof *tile, &tile[r * COLS + q], sizeof *tile);
         }
 }
 
@@ -305,7 +340,8 @@ bool ready_contract(Eval *ev, const Node *n, const Tensor *out)
 {
     const Node *x = n->in[0], *mul = x->op == OP_view && !x->view.npred ? x->in[0] : x;
     const NodeState *f = eval_state(ev, x);
-    if (n->kind != FOLD_sum || n->dt != DT_f32 || mul->op != OP_mul || f->stored || eval_state(ev, mul)->stored || mul->in[0] == mul->in[1] || !x->rank)
+    bool ints = n->dt == DT_i32 && mul->op == OP_mul && is_small(mul->in[0]) && is_small(mul->in[1]);
+    if (n->kind != FOLD_sum || (n->dt != DT_f32 && !ints) || mul->op != OP_mul || f->stored || eval_state(ev, mul)->stored || mul->in[0] == mul->in[1] || !x->rank)
         return false;
     uint32_t all = (uint32_t)((1ull << x->rank) - 1), kept = all & ~n->axes, a = factor_axes(ev, x, mul->in[0]), b = factor_axes(ev, x, mul->in[1]);
     Contract c = { .space = x, .row = mul->in[0], .col = mul->in[1], .sum = n->axes & all, .outer = kept & a & b, .rows = kept & ~b, .cols = kept & b & ~a };
@@ -360,7 +396,7 @@ bool ready_contract(Eval *ev, const Node *n, const Tensor *out)
             panels_fill(ev, &c, c.col, c.cols, COLS, outer, col);
         seen = which;
         panels_fill(ev, &c, c.row, c.rows, ROWS, outer, row);
-        product(&c, block_best(), row, col, row_at, col_at, (float *)out->data + off);
+        product(&c, block_best(ints), row, col, row_at, col_at, (char *)out->data + off * (int64_t)sizeof(float));
         memcpy(outer, next, sizeof outer);
     }
     block_free(own->stage);
@@ -371,7 +407,8 @@ bool ready_contract(Eval *ev, const Node *n, const Tensor *out)
 /* ---- taps: folds of one or two factors that lie in memory at linear places -------------------------------------------- */
 typedef struct Affine { int64_t c, coef[MAX_RANK]; } Affine;        /* c + sum of coef[k] * index k */
 typedef struct Factor {
-    const float *data;
+    const char *data;
+    DType dt;                           /* f32, or small integers */
     Affine at;
     int npred;
     struct { Affine e; int64_t n; } pred[2 * MAX_RANK];             /* inside where each 0 <= e < n; else fill */
@@ -415,10 +452,13 @@ static bool factor_make(Eval *ev, const Node *space, const Node *x, Factor *f)
         else if (!affine_make(ev, space->view.idx[k], NULL, &axis[k]))
             return false;
     }
+    if (!eval_state(ev, x)->stored && is_small(x))
+        x = x->in[0];
     bool view = !eval_state(ev, x)->stored && x->op == OP_view;
     const Node *source = view ? x->in[0] : x;
-    if (x->dt != DT_f32 || !eval_state(ev, source)->stored)
+    if ((x->dt != DT_f32 && x->dt != DT_i8 && x->dt != DT_u8) || !eval_state(ev, source)->stored)
         return false;
+    f->dt = x->dt;
     const Tensor *t = eval_state(ev, source)->val;
     f->data = t->data;
     for (int k = 0; k < source->rank; k++) {
@@ -429,7 +469,7 @@ static bool factor_make(Eval *ev, const Node *space, const Node *x, Factor *f)
         affine_add(&f->at, t->strides[k], &e);
     }
     f->npred = view ? x->view.npred : 0;
-    f->fill = view ? (float)x->view.fill.f : 0;
+    f->fill = !view ? 0 : x->dt == DT_f32 ? (float)x->view.fill.f : (float)x->view.fill.i;
     for (int k = 0; k < f->npred; k++)
         if (k == COUNT_OF(f->pred) || x->view.pred[k].n->idx_mask || !affine_make(ev, x->view.pred[k].e, axis, &f->pred[k].e))
             return false;
@@ -457,15 +497,21 @@ static void factor_load(const Eval *ev, const Factor *f, int n, float *restrict 
         while (lo < hi && !(e + step * (hi - 1) >= 0 && e + step * (hi - 1) < m))
             hi--;
     }
-    const float *p = f->data + affine_at(ev, &f->at);
+    const char *p = f->data + affine_at(ev, &f->at) * (int64_t)dtype_size(f->dt);
     int64_t step = ev->lane < 0 ? 0 : f->at.coef[ev->lane];
     for (int j = 0; j < lo; j++)
         r[j] = f->fill;
-    if (step == 1)
-        memcpy(r + lo, p + lo, (size_t)(hi - lo) * sizeof *r);
+    if (f->dt == DT_u8)
+        for (int j = lo; j < hi; j++)
+            r[j] = (float)((const uint8_t *)p)[step * j];
+    else if (f->dt == DT_i8)
+        for (int j = lo; j < hi; j++)
+            r[j] = (float)((const int8_t *)p)[step * j];
+    else if (step == 1)
+        memcpy(r + lo, p + lo * (int64_t)sizeof *r, (size_t)(hi - lo) * sizeof *r);
     else
         for (int j = lo; j < hi; j++)
-            memcpy(&r[j], p + step * j, sizeof *r);
+            memcpy(&r[j], p + step * j * (int64_t)sizeof *r, sizeof *r);
     for (int j = hi; j < n; j++)
         r[j] = f->fill;
 }
@@ -478,7 +524,7 @@ static void taps_add(const Eval *ev, const Taps *t, int n, float *restrict acc)
     factor_load(ev, &t->factor[0], n, x);
     if (t->nfactor == 2 && t->factor[1].npred == 0 && (ev->lane < 0 || t->factor[1].at.coef[ev->lane] == 0)) {
         float w;
-        memcpy(&w, t->factor[1].data + affine_at(ev, &t->factor[1].at), sizeof w);
+        factor_load(ev, &t->factor[1], 1, &w);
         for (int j = 0; j < n; j++)
             acc[j] += x[j] * w;
     } else if (t->nfactor == 2) {
@@ -523,10 +569,13 @@ bool ready_taps(Eval *ev, const Node *n, const Tensor *out)
     const NodeState *f = eval_state(ev, x);
     Taps t = { .kind = n->kind };
     uint32_t all = (uint32_t)((1ull << x->rank) - 1), red = n->axes & all, kept = all & ~red;
-    if (n->dt != DT_f32 || !x->rank || !f->count)
+    bool ints = n->dt == DT_i32 && n->kind == FOLD_sum;      /* few enough small products: exact in float32 */
+    if ((n->dt != DT_f32 && !ints) || !x->rank || !f->count)
         return false;
     if (n->kind == FOLD_sum && mul->op == OP_mul && !eval_state(ev, mul)->stored && (x == mul || !f->stored)) {
         t.nfactor = 2;
+        if (ints && (!is_small(mul->in[0]) || !is_small(mul->in[1])))
+            return false;
         if (!factor_make(ev, x, mul->in[0], &t.factor[0]) || !factor_make(ev, x, mul->in[1], &t.factor[1]))
             return false;
     } else if (n->kind == FOLD_max || n->kind == FOLD_min) {
@@ -537,12 +586,16 @@ bool ready_taps(Eval *ev, const Node *n, const Tensor *out)
         return false;
     }
     ev->rank = x->rank;
-    int64_t stride[MAX_RANK] = { 0 };
+    int64_t stride[MAX_RANK] = { 0 }, nred = 1;
     for (int k = x->rank - 1, o = n->rank - 1; k >= 0; k--) {
         ev->dim[k] = f->dims[k], ev->idx[k] = 0;
         if (kept & axis_bit(k))
             stride[k] = out->strides[o--];
+        else
+            nred *= ev->dim[k];
     }
+    if (ints && nred > FEW_TAPS)
+        return false;
     nest_lane(ev, all);
     uint32_t lane_bit = axis_bit(ev->lane);
     bool serial = red & lane_bit;
@@ -567,13 +620,18 @@ bool ready_taps(Eval *ev, const Node *n, const Tensor *out)
             } while (nest_next(ev, red & ~lane_bit));
             if (t.kind == FOLD_sum)
                 taps_carry(m, acc, lost, part);
-            float *to = (float *)out->data;
+            int64_t to = 0;
             for (int k = 0; k < x->rank; k++)
                 to += ev->idx[k] * stride[k];
             if (serial)
-                *to = taps_close(n->kind, m, acc);
+                acc[0] = taps_close(n->kind, m, acc);
+            int count = serial ? 1 : m;
+            int64_t step = serial ? 0 : stride[ev->lane];
+            if (ints)
+                for (int j = 0; j < count; j++)
+                    ((int32_t *)out->data)[to + step * j] = (int32_t)acc[j];
             else
-                floats_store(to, stride[ev->lane], m, acc);
+                floats_store((float *)out->data + to, step, count, acc);
         }
         ev->idx[ev->lane] = 0;
         if (++ev->blocks % 256 == 0)

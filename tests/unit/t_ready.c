@@ -114,6 +114,38 @@ static void test_products(void **state)
         }
 }
 
+/* Products of small integers are exact: one after the other in a matrix, and a few taps each (a depthwise convolution), with extreme values and a long sum. */
+static void test_small_integers(void **state)
+{
+    (void)state;
+    static const char *const text[] = {
+        OPSET(13) "g (uint8[37,700] x, int8[700,33] w, uint8 z) => (int32[37,33] y) { y = MatMulInteger(x, w, z) }",
+        OPSET(13) "g (uint8[1,6,9,40] x, int8[8,6,3,3] w, uint8 z) => (int32[1,8,A,B] y) { y = ConvInteger<pads = [1,1,0,2]>(x, w, z) }",
+        OPSET(13) "g (uint8[1,6,9,40] x, int8[6,1,3,3] w, uint8 z) => (int32[1,6,A,B] y) { y = ConvInteger<pads = [1,1,1,1], group = 6>(x, w, z) }",
+        OPSET(13) "g (uint8[37,700] x, int8[700,33] w, uint8 z) => (int32[37,33] y) <int64[1] k = {1}, int64[1] l = {0}, int64[1] m = {2}> { a = Cast<to = 6>(x) b = Cast<to = 6>(w)"
+                  " c = Unsqueeze(a, m) d = Unsqueeze(b, l) e = Mul(c, d) y = ReduceSum<keepdims = 0>(e, k) }",
+        OPSET(13) "g (uint8[5,37,9] x, int8[5,37,9] w, uint8 z) => (int32[5,9] y) <int64[1] k = {1}> { a = Cast<to = 6>(x) b = Cast<to = 6>(w) e = Mul(a, b) y = ReduceSum<keepdims = 0>(e, k) }" };
+    static const char *const in[] = { "u8[37,700] 255; i8[700,33] 127; u8[] 0", "u8[1,6,9,40] 0; i8[8,6,3,3] 0; u8[] 3", "u8[1,6,9,40] 0; i8[6,1,3,3] 0; u8[] 0",
+        "u8[37,700] 255; i8[700,33] 127; u8[] 0", "u8[5,37,9] 0; i8[5,37,9] 0; u8[] 0" };
+    for (size_t i = 0; i < COUNT_OF(text); i++)
+        for (int extreme = 0; extreme < 2; extreme++) {
+            Trial want, got;
+            for (int k = 0; k < 2; k++) {
+                Trial *r = k ? &got : &want;
+                trial_open(r, k ? MODE_ready : MODE_interpreter, text[i]);
+                trial_inputs(r, in[i]);
+                for (int64_t e = 0; e < tensor_count(&r->in[0]); e++) ((uint8_t *)r->in[0].data)[e] = extreme ? 255 : (uint8_t)(e * 7919 % 256);
+                for (int64_t e = 0; e < tensor_count(&r->in[1]); e++) ((int8_t *)r->in[1].data)[e] = extreme ? (int8_t)-128 : (int8_t)(e * 7919 % 251 - 125);
+                if (trial_run(r)) fail_msg("%s", r->cx.text);
+            }
+            got.want = want.out;
+            got.nwant = want.nout;
+            assert_int_equal(trial_differences(&got, 0), 0);
+            trial_close(&want);
+            trial_close(&got);
+        }
+}
+
 /* Whole models: convolutions of all kinds, pools, with results that are worked out by hand elsewhere; here the tiers agree. */
 static void test_models(void **state)
 {
@@ -255,7 +287,7 @@ static void test_stopped_and_failed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_elementwise_bits), cmocka_unit_test(test_casts_and_views_bits), cmocka_unit_test(test_products),
+        cmocka_unit_test(test_elementwise_bits), cmocka_unit_test(test_casts_and_views_bits), cmocka_unit_test(test_products), cmocka_unit_test(test_small_integers),
         cmocka_unit_test(test_models), cmocka_unit_test(test_swap), cmocka_unit_test(test_stopped_and_failed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
