@@ -81,6 +81,8 @@ static void behind_guarded(Ctx *cx, void *arg)
     program_prepare(cx, cli_program(b->c, b->m, b->fuse, false), b->in);
 }
 
+enum { MOST_FILES = 1024 };
+
 /* Is no other process at it? Many runs in a row leave one behind, not many. The lock goes with the process. */
 static bool only_one(const Options *opt)
 {
@@ -99,6 +101,7 @@ static void compile_behind(Cli *c, const OnnxModel *m, const Tensor *in, bool fu
     Behind b = { c, m, in, fuse };
     fflush(NULL);
     if (fork() != 0) return;
+    for (int fd = 3; fd < MOST_FILES; fd++) close(fd);       /* the other process waits for the ends of its compilers' pipes */
     int null = open("/dev/null", O_RDWR);
     for (int fd = 0; fd <= 2; fd++) dup2(null, fd);
     setsid();
