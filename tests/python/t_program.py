@@ -47,6 +47,12 @@ class Graphs(unittest.TestCase):
         np.testing.assert_array_equal(one_op("Cast", "f32", to="i64")(x), x.astype(np.int64))
         np.testing.assert_array_equal(one_op("sinter.fold", "f32", kind="sum", axes=[1], keepdims=0)(x), [6, 24])
 
+    def test_erf_of_doubles(self):
+        import math
+        x = np.linspace(-6, 6, 97)
+        np.testing.assert_allclose(one_op("Erf", "f64", shape=["n"])(x), [math.erf(v) for v in x], rtol=1e-14, atol=1e-300)
+        np.testing.assert_allclose(one_op("Gelu", "f64", shape=["n"])(x), [v / 2 * (1 + math.erf(v / math.sqrt(2))) for v in x], rtol=1e-13, atol=1e-15)
+
     def test_refusals(self):
         g, h = sinter.Graph(), sinter.Graph()
         x = g.input("x", "f32", [2])
