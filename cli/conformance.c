@@ -1,8 +1,8 @@
 /* sinter conformance: cases in the form of ONNX's backend tests.
  *
  * A case is a folder with model.onnx and test_data_set_*: input_K.pb and the output_K.pb that are wanted. Each case runs in a process of its own with a
- * time limit, so that a crash or an endless loop is one failed case. A child writes its verdict to a pipe: a letter (p passed, f failed, s skipped) and
- * the reason. Equal means what compare.c says, with rtol 1e-3 and atol 1e-7 (or --rtol, --atol; 1e-3 where Fourier transforms
+ * time limit, so that a crash or an endless loop is one failed case; where starting a device takes longer than a case, a process takes several in turn, and
+ * another goes on behind one that crashed. A child writes each verdict to a pipe: a letter (p passed, f failed, s skipped), the reason, and a 0. Equal means what compare.c says, with rtol 1e-3 and atol 1e-7 (or --rtol, --atol; 1e-3 where Fourier transforms
  * are involved), which a case's data.json may change. */
 #include "cli.h"
 
@@ -30,7 +30,7 @@ typedef struct Suite {
     Cli *c;
     VEC(Case) at;
     bool fuse, interpret;
-    int limit;
+    int limit, batch;                   /* batch: cases of one process */
     Tolerance tol;
 } Suite;
 
@@ -165,24 +165,42 @@ static void case_guarded(Ctx *cx, void *arg)
     for (int i = 0; i < sets.n && x->verdict == 'p'; i++) run_data_set(x, sets.at[i]);
 }
 
-_Noreturn static void child_main(const Suite *s, const char *folder, int to)
+static bool say(int to, const void *p, size_t n)
+{
+    for (const char *q = p; n;) {
+        ssize_t m = write(to, q, n);
+        if (m < 0 && errno != EINTR) return false;
+        if (m > 0) q += m, n -= (size_t)m;
+    }
+    return true;
+}
+
+/* The program before this one stays until there is another: its device, once started, serves on. */
+_Noreturn static void child_main(const Suite *s, int first, int count, int to)
 {
     static OneCase x;
-    x.suite = s;
-    x.folder = folder;
-    x.c = s->c;
-    x.a = s->c->arena;
-    x.verdict = 'p';
-    Status st = guard_call(s->c->cx, case_guarded, &x);
-    if (st != E_OK) {
-        x.verdict = 'f';
-        snprintf(x.reason, sizeof x.reason, "%s", s->c->cx->text);
+    Cli *c = s->c;
+    bool ok = true;
+    for (int i = 0; i < count && ok; i++) {
+        memset(&x, 0, sizeof x);
+        x.suite = s;
+        x.folder = s->at.at[first + i].folder;
+        x.c = c;
+        x.a = c->arena;
+        x.verdict = 'p';
+        Status st = guard_call(c->cx, case_guarded, &x);
+        if (st != E_OK) {
+            x.verdict = 'f';
+            snprintf(x.reason, sizeof x.reason, "%s", c->cx->text);
+        }
+        ok = say(to, &x.verdict, 1) && say(to, x.reason, strlen(x.reason) + 1);
+        for (; c->program.n > 1; c->program.n--) {
+            program_free(c->program.at[0]);
+            memmove(c->program.at, c->program.at + 1, sizeof *c->program.at * (size_t)(c->program.n - 1));
+        }
     }
-    ssize_t n = write(to, &x.verdict, 1);
-    size_t len = strlen(x.reason);
-    if (n == 1 && len) n = write(to, x.reason, len);
-    for (int i = 0; i < s->c->program.n; i++) program_free(s->c->program.at[i]);
-    _exit(n < 0);
+    for (int i = 0; i < c->program.n; i++) program_free(c->program.at[i]);
+    _exit(!ok);
 }
 
 /* ---- all cases -------------------------------------------------------------------------------------------------------------------------------- */
@@ -208,22 +226,22 @@ static void find_cases(Suite *s, const char *folder, int depth)
     for (int i = 0; i < below.n; i++) find_cases(s, below.at[i], depth + 1);
 }
 
-typedef struct Slot { pid_t pid; int fd, index; double start; size_t n; bool late; char text[LETTERS]; } Slot;
+typedef struct Slot { pid_t pid; int fd, index, left; double start; size_t n; bool late; char text[LETTERS + 2]; } Slot;   /* left: cases from index on */
 
-static bool case_start(Suite *s, Slot *slot, int index)
+static bool cases_start(Suite *s, Slot *slot, int index, int count)
 {
     int p[2];
     if (pipe(p)) return false;
     fflush(stdout);
     fflush(stderr);
-    *slot = (Slot){ .fd = p[0], .index = index, .start = time_now() };
+    *slot = (Slot){ .fd = p[0], .index = index, .left = count, .start = time_now() };
     slot->pid = fork();
     if (slot->pid == 0) {
         signal(SIGINT, SIG_DFL);
         signal(SIGTERM, SIG_DFL);
         prctl(PR_SET_PDEATHSIG, SIGKILL);       /* whatever ends the suite ends its cases */
         close(p[0]);
-        child_main(s, s->at.at[index].folder, p[1]);
+        child_main(s, index, count, p[1]);
     }
     close(p[1]);
     if (slot->pid > 0) return true;
@@ -232,22 +250,34 @@ static bool case_start(Suite *s, Slot *slot, int index)
     return false;
 }
 
-static void case_end(Suite *s, Slot *slot)
+/* Takes the verdicts that are whole. */
+static void take_verdicts(Suite *s, Slot *slot)
+{
+    const char *end;
+    while (slot->left && (end = memchr(slot->text, 0, slot->n))) {
+        Case *k = &s->at.at[slot->index++];
+        k->verdict = slot->text[0];
+        k->reason = arena_str(s->c->arena, slot->text + 1);
+        slot->left--;
+        slot->n -= (size_t)(end + 1 - slot->text);
+        memmove(slot->text, end + 1, slot->n);
+        slot->start = time_now();
+    }
+}
+
+static void cases_end(Suite *s, Slot *slot)
 {
     int status = 0;
-    Case *k = &s->at.at[slot->index];
     close(slot->fd);
     waitpid(slot->pid, &status, 0);
     slot->pid = 0;
-    slot->text[slot->n] = 0;
+    if (!slot->left) return;
+    Case *k = &s->at.at[slot->index];
     k->verdict = 'f';
     if (slot->late) k->reason = arena_fmt(s->c->arena, "ran longer than %d seconds", s->limit);
     else if (WIFSIGNALED(status)) k->reason = arena_fmt(s->c->arena, "crashed: %s", strsignal(WTERMSIG(status)));
-    else if (!slot->n || WEXITSTATUS(status)) k->reason = arena_fmt(s->c->arena, "ended with status %d and no verdict", WEXITSTATUS(status));
-    else {
-        k->verdict = slot->text[0];
-        k->reason = arena_str(s->c->arena, slot->text + 1);
-    }
+    else k->reason = arena_fmt(s->c->arena, "ended with status %d and no verdict", WEXITSTATUS(status));
+    if (slot->left > 1 && !cases_start(s, slot, slot->index + 1, slot->left - 1)) fail(s->c->cx, E_NOMEM, "no process could be started: %s", strerror(errno));
 }
 
 static void stop_all(Slot *slot, int n)
@@ -274,8 +304,10 @@ static void case_wait(Suite *s, Slot *slot, int jobs)
         }
         if (!(p[i].revents & (POLLIN | POLLHUP | POLLERR))) continue;
         ssize_t n = read(slot[i].fd, slot[i].text + slot[i].n, sizeof slot[i].text - 1 - slot[i].n);
-        if (n > 0) slot[i].n += (size_t)n;
-        else if (n == 0 || errno != EINTR) case_end(s, &slot[i]);
+        if (n > 0) {
+            slot[i].n += (size_t)n;
+            take_verdicts(s, &slot[i]);
+        } else if (n == 0 || errno != EINTR) cases_end(s, &slot[i]);
     }
 }
 
@@ -288,7 +320,8 @@ static void run_all(Suite *s, int jobs)
         busy = 0;
         for (int i = 0; i < jobs; i++) {
             if (!slot[i].pid && next < s->at.n) {
-                if (case_start(s, &slot[i], next)) next++;
+                int count = s->at.n - next < s->batch ? s->at.n - next : s->batch;
+                if (cases_start(s, &slot[i], next, count)) next += count;
                 else if (busy == 0 && i == jobs - 1) fail(s->c->cx, E_NOMEM, "no process could be started: %s", strerror(errno));
             }
             busy += slot[i].pid != 0;
@@ -314,6 +347,7 @@ int cmd_conformance(Cli *c)
     if (jobs > 1024) jobs = 1024;
     for (int i = 0; i < c->narg; i++) find_cases(&s, c->arg[i], 0);
     if (!s.at.n) fail(c->cx, E_INVALID, "no folder with a model.onnx in %s%s", c->arg[0], c->narg > 1 ? " and the others" : "");
+    s.batch = s.c->cx->opt.target && strcmp(s.c->cx->opt.target, "cpu") ? 16 : 1;
     run_all(&s, jobs);
     json_t *list[3] = { json_array(), json_array(), json_array() };
     for (int i = 0; i < s.at.n; i++) {

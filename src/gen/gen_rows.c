@@ -12,8 +12,17 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_THREADS = 1024, BLOCK = 128, WORDS_FEW = 48, WORDS_SOME = 40, WORDS_MANY = 36,     /* registers for the row, by threads of a row */
-    REGISTERS = 65536, WORKING = 56, VECTORS = 4 };  /* of a multiprocessor; of a thread beside the row's; most vectors of a thread, where more threads are to be had */
+#ifndef VECTORS
+#define VECTORS 4
+#endif
+#ifndef LEAST
+#define LEAST 64
+#endif
+#ifndef WORKING
+#define WORKING 40
+#endif
+enum { MOST_THREADS = 512, BLOCK = 128, WORDS = 40, WORDS_MOST = 72,    /* threads of a row; registers for the row in a thread, and where no more threads are to be had */
+    REGISTERS = 65536 };
 
 typedef struct Slot {                   /* elements of the row that are loaded or stored as vectors */
     int buf; Dim *off; int npred; Pred *pred; DType dt;
@@ -176,22 +185,21 @@ static int last_use(const Rows *r, const Slot *s, bool again)
     return last;
 }
 
-/* Registers that a vector of the row needs from one loop to another, at the loop where they are most. */
+/* Registers that a vector of the row needs from one loop to the next, where they are most: what a loop reads last makes room for what it hands on. */
 static int words_kept(const Rows *r, bool again)
 {
-    int most = 0;
+    int most = 1;
     for (int l = 0; l < r->nloop; l++) {
         int w = 0;
         for (int i = 0; i < r->slot.n; i++) {
             const Slot *s = &r->slot.at[i];
-            if (s->store || passes_by(s)) continue;
-            if (s->first <= l && l <= last_use(r, s, again)) w += (r->e * (int)dtype_size(s->dt) + 3) / 4;
+            if (!s->store && s->first <= l && l < last_use(r, s, again)) w += (r->e * (int)dtype_size(s->dt) + 3) / 4;
         }
         for (int q = 0; q < r->kept.n && !again; q++)
-            if (r->holds[r->kept.at[q].val->id] && r->kept.at[q].first <= l && l <= r->kept.at[q].last) w += r->e * (int)dtype_size(dtype_info[r->kept.at[q].val->dt].compute) / 4;
+            if (r->holds[r->kept.at[q].val->id] && r->kept.at[q].first <= l && l < r->kept.at[q].last) w += r->e * (int)dtype_size(dtype_info[r->kept.at[q].val->dt].compute) / 4;
         if (w > most) most = w;
     }
-    return most > 0 ? most : 1;
+    return most;
 }
 
 static bool choose_vector(Rows *r)
@@ -220,11 +228,11 @@ static bool choose_shape(Rows *r)
         r->again = pass == 1;
         for (int i = 0; i < r->slot.n; i++) r->slot.at[i].kept = r->again && last_use(r, &r->slot.at[i], true) > r->slot.at[i].last;
         int each = words_kept(r, r->again);
-        for (int w = 8; w <= MAX_THREADS; w *= 2) {
+        for (int w = 8; w <= MOST_THREADS; w *= 2) {
             int64_t v = (nvec + w - 1) / w;
-            int most = w <= 32 ? WORDS_FEW : w < MAX_THREADS ? WORDS_SOME : WORDS_MANY;
-            if ((r->again || v > VECTORS) && w < MAX_THREADS) continue;
-            if (v * each > most && !(v == 1 && w < MAX_THREADS && each <= 96)) continue;
+            bool last = w == MOST_THREADS;
+            if (!last && (r->again || v > VECTORS)) continue;
+            if (v * each > (last ? WORDS_MOST : WORDS) && !(v == 1 && !last && each <= 96)) continue;
             r->w = w; r->v = (int)v; r->need = (int)v * each;
             r->rows = w < BLOCK ? BLOCK / w : 1;
             if (w > 32 && r->rows > 1) r->rows = 1;
@@ -285,12 +293,21 @@ static void steps_open(Rows *r)
     print_line(&r->p, "const i32 base = (s * %d + t) * %d;", r->w, r->e);
 }
 
+/* Does each row have its own elements of it, which no other kernel's thread reads again? */
+static bool of_row(const Rows *r, const Slot *s)
+{
+    if (r->k->buf.at[s->buf].write) return false;
+    for (int i = 0; i < r->k->npar; i++) if (dim_uses(s->off, r->k->par[i].var->var)) return true;
+    return false;
+}
+
 static void load_slot(Rows *r, const Slot *s, bool bounded)
 {
     const char *when = slot_when(r, s), *in = bounded ? arena_fmt(r->a, "base < %lld", (long long)r->n) : NULL, *to = slot_name(r, s);
     const char *c = when && in ? arena_fmt(r->a, "%s && %s", in, when) : when ? when : in;
-    if (c) print_line(&r->p, "if (%s) %s.load(%s); else %s.clear();", c, to, slot_at(r, s), to);
-    else print_line(&r->p, "%s.load(%s);", to, slot_at(r, s));
+    const char *how = r->w == MOST_THREADS && of_row(r, s) ? "stream" : "load";
+    if (c) print_line(&r->p, "if (%s) %s.%s(%s); else %s.clear();", c, to, how, slot_at(r, s), to);
+    else print_line(&r->p, "%s.%s(%s);", to, how, slot_at(r, s));
 }
 
 /* All loads that a loop is the first to need, before any is used. */
@@ -392,7 +409,7 @@ static void print_row_loop(Rows *r, int l)
             print_line(p, "const i64 %s = base;", row_var(r));
             load_slot(r, s, false);
             print_line(p, "}");
-        } else if (!passes_by(s) && s->first < l && l <= last_use(r, s, r->again)) print_line(p, "r%d[s].renew();", i);
+        } else if (!passes_by(s) && s->first < l && l <= last_use(r, s, r->again)) print_line(p, "r%d[s].renew(zero);", i);
     }
     for (int i = 0; i < r->slot.n; i++)
         if (r->slot.at[i].store) {
@@ -458,6 +475,7 @@ bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *words, Ke
     print_line(p, "const int t = thread %% %d;", r->w);
     if (r->w <= 32) print_line(p, "i64 *const shared = 0;");
     print_line(p, "int flip = 0;");
+    print_line(p, "const u32 zero = (u32)((u64)total >> 62);");
     print_block(p, k->top);
     if (r->rows > 1) {
         print_line(p, "for (i64 first = %s * %d; first < total; first += (i64)%s * %d) {", words->group, r->rows, words->groups, r->rows);
@@ -468,8 +486,9 @@ bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *words, Ke
     print_rows(r);
     print_line(p, "}");
     SimtFrame f = { .threads = r->w * r->rows, .each = r->rows, .shared = r->w > 32 ? 128 : 0 };
-    f.blocks = REGISTERS / (f.threads * (r->need + WORKING));
-    if (f.blocks * f.threads > 2 * MAX_THREADS) f.blocks = 2 * MAX_THREADS / f.threads;
+    int registers = r->need + WORKING > LEAST ? r->need + WORKING : LEAST;
+    f.blocks = REGISTERS / (f.threads * registers);
+    if (f.blocks < 1) f.blocks = 1;
     f.form = arena_fmt(a, "rows of %lld: %d threads a row, %d x %d elements each", (long long)r->n, r->w, r->v, r->e);
     simt_frame(p, words, &f, out);
     return true;
