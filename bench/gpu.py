@@ -19,6 +19,7 @@ import numpy as np
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SINTER = os.path.abspath(os.environ.get("SINTER", os.path.join(HERE, "build", "sinter")))
 DEVICE = os.environ.get("SN_DEVICE", "cuda")
+os.environ["SN_WAIT"] = "1"        # values are of the kernels, not of what answers until they are built
 try:
     import torch
     if not torch.cuda.is_available():

@@ -12,17 +12,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#ifndef VECTORS
-#define VECTORS 4
-#endif
-#ifndef LEAST
-#define LEAST 64
-#endif
-#ifndef WORKING
-#define WORKING 40
-#endif
-enum { MOST_THREADS = 512, BLOCK = 128, WORDS = 40, WORDS_MOST = 72,    /* threads of a row; registers for the row in a thread, and where no more threads are to be had */
-    REGISTERS = 65536 };
+enum { MOST_THREADS = 512, BLOCK = 128,     /* threads of a row, of a block at least */
+    VECTORS = 4,                            /* of a thread, where more threads are to be had */
+    WORDS = 40, WORDS_MOST = 72,            /* registers for the row in a thread, and where no more threads are to be had */
+    WORKING = 40, LEAST = 64,               /* registers beside the row's; of a thread in all, at least */
+    REGISTERS = 65536 };                    /* of a multiprocessor */
 
 typedef struct Slot {                   /* elements of the row that are loaded or stored as vectors */
     int buf; Dim *off; int npred; Pred *pred; DType dt;

@@ -1,0 +1,31 @@
+#!/bin/bash
+# On an NVIDIA GPU: the examples, the planner's tests, random graphs, the real models and the official cases with --device cuda. Skipped without a card.
+# limit: 3600
+. "$(dirname "$0")/lib/check.sh"
+. "$(dirname "$0")/lib/cases.sh"
+if ! said=$("$SINTER" run examples/add_relu.onnxtxt -d n=5 --device cuda 2>&1 >/dev/null); then
+    skip "${said##*sinter: }"
+    finish
+fi
+for m in 'norm -d batch=7' 'attention -d seq=33' 'matmul -d batch=9'; do
+    read -r name flags <<<"$m"
+    # shellcheck disable=SC2086
+    expect 0 'equal to the reference interpreter' "$SINTER" run "examples/$name.onnxtxt" $flags --check --device cuda
+done
+ok "the planner's tests" env SN_TARGET=cuda "$BUILD/tests/unit/t_fuse"
+ok "random graphs" env SN_TARGET=cuda "$BUILD/tests/fuzz/fuzz_graph" --seed 0 --count 40 --cache "$T/kernels"
+need_cases models onnx.tar.xz onnx-cases.tsv graphs.tar.xz
+unpack onnx.tar.xz
+unpack graphs.tar.xz
+mkdir -p "$CASES/models"
+for m in "$SN_CASES"/models/*/; do ln -sfn "$(realpath "$m")" "$CASES/models/$(basename "$m")"; done
+(cd "$CASES" && ls -d models/* | grep -v mobilenetv2_qdq_int8) >"$T/models"
+echo models/mobilenetv2_qdq_int8 >"$T/int8"
+judge cuda "$T/models" --device cuda --atol 1e-4 --rtol 1e-3 --limit 300
+judge cuda "$T/int8" --device cuda --atol 0.7655 --rtol 0 --limit 300      # at most 5 quanta (0.1530994) apart
+{
+    awk -F'\t' 'NR > 1 && $1 !~ /^light/ { print "onnx/" $1 }' "$SN_CASES/onnx-cases.tsv"
+    (cd "$CASES" && find graphs -name model.onnx | sed 's|/model.onnx$||' | sort)
+} >"$T/cases"
+judge cuda "$T/cases" --device cuda --limit 300
+finish

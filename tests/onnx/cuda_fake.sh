@@ -1,0 +1,35 @@
+#!/bin/bash
+# CUDA without a card: a driver made for tests (tests/gpu) runs the kernels' texts on this machine and fails on demand. Right values; and a clear message, and
+# a process that ends by itself, for each way that a driver and a device go wrong.
+# limit: 300
+. "$(dirname "$0")/../lib/check.sh"
+command -v "${CXX:-g++}" >/dev/null || { skip "no C++ compiler for the driver of tests"; finish; }
+cc -D_GNU_SOURCE -std=gnu11 -O1 -w -shared -fPIC -o "$T/libcuda.so.1" tests/gpu/fake_cuda.c -ldl || { bad "fake_cuda.c"; finish; }
+export LD_LIBRARY_PATH=$T${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} SN_KERNEL_COMPILER=$PWD/tests/gpu/fake_nvrtc.sh SN_CACHE=$T/kernels
+equal() { expect 0 'equal to the reference interpreter' "$SINTER" run "$@" --check --device cuda; }
+equal examples/add_relu.onnxtxt -d n=7001
+equal examples/norm.onnxtxt -d batch=7
+equal examples/attention.onnxtxt -d seq=9
+equal examples/matmul.onnxtxt -d batch=3
+
+# rows: one team for several rows, a row that ends inside a vector, one for a block, one that fills the registers, and values that must spread
+row() { # LENGTH LINE
+    printf '<ir_version: 10, opset_import: ["" : 23]>\ng (%s[m,%d] x) => (%s[m,%d] y)\n{\n    %s\n}\n' "${3:-bfloat16}" "$1" "${3:-bfloat16}" "$1" "$2" >"$T/row_$1.onnxtxt"
+    equal "$T/row_$1.onnxtxt" -d m=5
+}
+row 40 'y = Softmax<axis = -1>(x)'
+row 1000 'y = Softmax<axis = -1>(x)'
+row 4096 'y = LogSoftmax<axis = -1>(x)'
+row 20000 'y = Softmax<axis = -1>(x)'
+row 999 'y = Softmax<axis = -1>(x)' float
+
+wrong() { local told=$1; shift; refuse "$1" env FAKE_CUDA="$told" "$SINTER" run examples/add_relu.onnxtxt -d n=7001 --device cuda; }
+wrong cuInit=100 'no NVIDIA GPU on this machine'
+wrong version=11000 'driver is too old: it serves CUDA 11\.0, 12\.0 or newer'
+wrong memory=1000 '84096 bytes are wanted, 1000 of 1000 are free'
+wrong cuMemAlloc_v2=2 'memory cannot be allocated: CUDA_ERROR_OUT_OF_MEMORY'
+wrong trap=700 'a kernel failed: CUDA_ERROR_ILLEGAL_ADDRESS.*the device is lost to this process'
+wrong cuModuleLoadData=209 'a compiled kernel is refused'
+refuse '/bin/false --version failed with status 1' env SN_KERNEL_COMPILER=/bin/false SN_CACHE="$T/none" "$SINTER" run examples/add_relu.onnxtxt -d n=7001 --device cuda
+expect 0 '^y: ' env FAKE_CUDA=trap=700 "$SINTER" run examples/add_relu.onnxtxt -d n=7001
+finish
