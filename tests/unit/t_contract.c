@@ -1,0 +1,151 @@
+/* Contractions in the forms that only sizes bring about: channels that do not fill the lanes, windows that reach over every border, tiles with rows left over,
+ * weights in panels, chains of convolutions that lie channels last, integers four at a time. Each model is compared with plain loops in this file, over
+ * small whole numbers, so that every sum is exact. */
+#include "model.h"
+
+#include <stdio.h>
+
+enum { MOST = 40000, TEXT = 1 << 19 };
+
+typedef struct Shape { int n, c, h, w, m, k, stride, pad, group, out; } Shape;
+
+/* Numbers from -3 to 3, or from 0 to 6. */
+static void numbers(double *p, int n, uint64_t seed, int least)
+{
+    for (int i = 0; i < n; i++) p[i] = (double)(random_word(seed, (uint64_t)i) % 7) + least;
+}
+
+static char *put_list(char *at, const double *v, int n, const char *between)
+{
+    for (int i = 0; i < n; i++) at += sprintf(at, "%s%g", i ? between : "", v[i]);
+    return at;
+}
+
+/* [n, m, oh, ow] of x [n, c, h, w] and w [m, c / group, k, k]; zero: what x counts as 0. */
+static void naive_conv(const Shape *s, const double *x, const double *w, double zero, double *y)
+{
+    int oh = (s->h + 2 * s->pad - s->k) / s->stride + 1, ow = (s->w + 2 * s->pad - s->k) / s->stride + 1, per = s->c / s->group, each = s->m / s->group;
+    for (int n = 0; n < s->n; n++)
+        for (int m = 0; m < s->m; m++)
+            for (int i = 0; i < oh; i++)
+                for (int j = 0; j < ow; j++) {
+                    double sum = 0;
+                    for (int c = 0; c < per; c++)
+                        for (int a = 0; a < s->k; a++)
+                            for (int b = 0; b < s->k; b++) {
+                                int h = i * s->stride + a - s->pad, v = j * s->stride + b - s->pad;
+                                if (h < 0 || h >= s->h || v < 0 || v >= s->w) continue;
+                                sum += (x[((n * s->c + m / each * per + c) * s->h + h) * s->w + v] - zero) * w[((m * per + c) * s->k + a) * s->k + b];
+                            }
+                    y[((n * s->m + m) * oh + i) * ow + j] = sum;
+                }
+}
+
+static double in_x[MOST], in_w[MOST], in_v[MOST], out_c[MOST], out_y[MOST];
+static char model[TEXT], input[TEXT], wanted[TEXT];
+
+/* relu of a convolution, and a 1x1 convolution of that with weights of the model. */
+static void check_chain(const Shape *s)
+{
+    int oh = (s->h + 2 * s->pad - s->k) / s->stride + 1, ow = (s->w + 2 * s->pad - s->k) / s->stride + 1, per = s->c / s->group;
+    int nx = s->n * s->c * s->h * s->w, nw = s->m * per * s->k * s->k, nc = s->n * s->m * oh * ow, ny = s->n * s->out * oh * ow;
+    numbers(in_x, nx, 1, -3);
+    numbers(in_w, nw, 2, -3);
+    numbers(in_v, s->out * s->m, 3, -3);
+    naive_conv(s, in_x, in_w, 0, out_c);
+    for (int i = 0; i < nc; i++) if (out_c[i] < 0) out_c[i] = 0;
+    naive_conv(&(Shape){ s->n, s->m, oh, ow, s->out, 1, 1, 0, 1, 0 }, out_c, in_v, 0, out_y);
+    char *at = model + sprintf(model, OPSET(18) "g (float[%d,%d,%d,%d] x, float[%d,%d,%d,%d] w) => (float[%d,%d,%d,%d] r, float[%d,%d,%d,%d] y) <float[%d,%d,1,1] v = {",
+                               s->n, s->c, s->h, s->w, s->m, per, s->k, s->k, s->n, s->m, oh, ow, s->n, s->out, oh, ow, s->out, s->m);
+    at = put_list(at, in_v, s->out * s->m, ", ");
+    sprintf(at, "}> { c = Conv<group = %d, strides = [%d, %d], pads = [%d, %d, %d, %d]>(x, w) r = Relu(c) y = Conv(r, v) }", s->group, s->stride, s->stride, s->pad, s->pad, s->pad, s->pad);
+    at = input + sprintf(input, "f32[%d,%d,%d,%d] ", s->n, s->c, s->h, s->w);
+    at = put_list(at, in_x, nx, " ");
+    at += sprintf(at, "; f32[%d,%d,%d,%d] ", s->m, per, s->k, s->k);
+    put_list(at, in_w, nw, " ");
+    at = wanted + sprintf(wanted, "f32[%d,%d,%d,%d] ", s->n, s->m, oh, ow);
+    at = put_list(at, out_c, nc, " ");
+    at += sprintf(at, "; f32[%d,%d,%d,%d] ", s->n, s->out, oh, ow);
+    put_list(at, out_y, ny, " ");
+    trial_gives(model, input, wanted, 0);
+}
+
+static void test_convolutions(void **state)
+{
+    (void)state;
+    static const Shape shape[] = {
+        { 1, 3, 9, 13, 16, 3, 1, 1, 1, 9 },  /* few channels in, tiles with a rest */
+        { 2, 16, 7, 10, 24, 3, 2, 1, 1, 8 }, /* a stride; lanes left over */
+        { 1, 20, 6, 9, 20, 3, 1, 1, 20, 12 },/* one channel each */
+        { 1, 16, 3, 11, 16, 5, 1, 2, 16, 8 },/* a window higher than the image */
+        { 1, 8, 5, 5, 32, 5, 1, 2, 2, 3 },   /* groups; a border everywhere; few channels out */
+        { 1, 12, 4, 7, 70, 1, 1, 0, 1, 33 },
+    };
+    for (size_t i = 0; i < COUNT_OF(shape); i++) check_chain(&shape[i]);
+}
+
+/* Quantised with scale 1, so that what is wanted are whole numbers; x is 0 at z. */
+static void check_quantised(const Shape *s, int zero)
+{
+    int oh = (s->h + 2 * s->pad - s->k) / s->stride + 1, ow = (s->w + 2 * s->pad - s->k) / s->stride + 1, per = s->c / s->group;
+    int nx = s->n * s->c * s->h * s->w, nw = s->m * per * s->k * s->k, nc = s->n * s->m * oh * ow;
+    numbers(in_x, nx, 4, 0);
+    numbers(in_w, nw, 5, -3);
+    in_w[0] = -128; in_w[nw - 1] = 127;
+    in_x[0] = 255; in_x[nx - 1] = 255;
+    naive_conv(s, in_x, in_w, zero, out_c);
+    char *at = model + sprintf(model, OPSET(18) "g (uint8[%d,%d,%d,%d] q) => (float[%d,%d,%d,%d] y) <float one = {1}, float half = {0.5}, uint8 z = {%d}, int8 wz = {0}, int8[%d,%d,%d,%d] w = {",
+                               s->n, s->c, s->h, s->w, s->n, s->m, oh, ow, zero, s->m, per, s->k, s->k);
+    at = put_list(at, in_w, nw, ", ");
+    sprintf(at, "}> { x = DequantizeLinear(q, one, z) v = DequantizeLinear(w, half, wz) y = Conv<group = %d, strides = [%d, %d], pads = [%d, %d, %d, %d]>(x, v) }",
+            s->group, s->stride, s->stride, s->pad, s->pad, s->pad, s->pad);
+    put_list(input + sprintf(input, "u8[%d,%d,%d,%d] ", s->n, s->c, s->h, s->w), in_x, nx, " ");
+    for (int i = 0; i < nc; i++) out_c[i] /= 2;
+    put_list(wanted + sprintf(wanted, "f32[%d,%d,%d,%d] ", s->n, s->m, oh, ow), out_c, nc, " ");
+    trial_gives(model, input, wanted, 0);
+}
+
+static void test_integers(void **state)
+{
+    (void)state;
+    static const Shape shape[] = { { 1, 8, 6, 9, 24, 3, 1, 1, 1, 0 }, { 2, 20, 5, 6, 17, 1, 1, 0, 1, 0 }, { 1, 5, 6, 6, 16, 3, 2, 1, 1, 0 }, { 1, 18, 7, 7, 18, 3, 1, 1, 18, 0 } };
+    for (size_t i = 0; i < COUNT_OF(shape); i++)
+        for (int zero = 0; zero < 256; zero += 127 + (zero > 0)) check_quantised(&shape[i], zero);
+}
+
+/* y [m, n] = a [m, k] b, b of the model or an input. */
+static void check_matrix(int m, int n, int k, bool known)
+{
+    numbers(in_x, m * k, 6, -3);
+    numbers(in_w, k * n, 7, -3);
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) {
+            out_c[i * n + j] = 0;
+            for (int q = 0; q < k; q++) out_c[i * n + j] += in_x[i * k + q] * in_w[q * n + j];
+        }
+    char *at = model + sprintf(model, OPSET(18) "g (float[%d,%d] a%s) => (float[%d,%d] y) ", m, k, known ? "" : ", float[K,N] b", m, n);
+    if (known) {
+        at += sprintf(at, "<float[%d,%d] b = {", k, n);
+        at = put_list(at, in_w, k * n, ", ");
+        at += sprintf(at, "}> ");
+    }
+    sprintf(at, "{ y = MatMul(a, b) }");
+    at = put_list(input + sprintf(input, "f32[%d,%d] ", m, k), in_x, m * k, " ");
+    if (!known) put_list(at + sprintf(at, "; f32[%d,%d] ", k, n), in_w, k * n, " ");
+    put_list(wanted + sprintf(wanted, "f32[%d,%d] ", m, n), out_c, m * n, " ");
+    trial_gives(model, input, wanted, 0);
+}
+
+static void test_panels(void **state)
+{
+    (void)state;
+    static const int size[][3] = { { 65, 70, 37 }, { 7, 130, 9 }, { 1, 300, 20 }, { 100, 64, 5 }, { 61, 17, 33 } };
+    for (size_t i = 0; i < COUNT_OF(size); i++)
+        for (int known = 0; known < 2; known++) check_matrix(size[i][0], size[i][1], size[i][2], known);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_convolutions), cmocka_unit_test(test_integers), cmocka_unit_test(test_panels) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
