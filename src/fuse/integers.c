@@ -49,8 +49,8 @@ static bool quantised(Node *n, Quantised *out)
     return (n->dt == DT_u8 || n->dt == DT_i8) && out->zero >= -128 && out->zero <= 255;
 }
 
-/* The sum of the weights over the axes that the fold reduces, as a node with the dims of the fold. NULL: its axes are not simply those of the body. */
-static Node *weight_sums(Graph *g, const Node *body, const Node *f, uint32_t axes, const Quantised *w)
+/* The sum of the weights over the axes that the fold reduces, times zero, as a node with the dims of the fold. NULL: its axes are not simply those of the body. */
+static Node *weight_sums(Graph *g, const Node *body, const Node *f, uint32_t axes, const Quantised *w, int64_t zero)
 {
     uint32_t reduced = 0, seen = 0;
     Dim *kept[MAX_RANK], *back[MAX_RANK] = { 0 };
@@ -66,7 +66,7 @@ static Node *weight_sums(Graph *g, const Node *body, const Node *f, uint32_t axe
         reduced |= 1u << j;
     }
     for (int k = 0; k < body->rank; k++) if ((axes >> k & 1) && !dim_is(body->dims[k], 1) && !(seen >> k & 1)) return NULL;
-    Node *sum = g_fold(g, FOLD_sum, g_cast(g, w->q, DT_i32), reduced, false);
+    Node *sum = g2(g, OP_mul, g_fold(g, FOLD_sum, g_cast(g, w->q, DT_i32), reduced, false), g_int(g, DT_i32, zero));
     return g_view(g, sum, f->rank, f->dims, &(View){ .nidx = n, .idx = kept });
 }
 
@@ -101,9 +101,9 @@ static Node *on_integers(Graph *g, const Node *f)
     if (sum->rank != f->rank) return NULL;
     if (v->zero) {
         Quantised now = { rw->in[0], NULL, 0, &rw->view };
-        Node *w_sum = weight_sums(g, body, f, f->axes, &now);
+        Node *w_sum = weight_sums(g, body, f, f->axes, &now, v->zero);
         if (!w_sum) return NULL;
-        sum = g2(g, OP_sub, sum, g2(g, OP_mul, w_sum, g_int(g, DT_i32, v->zero)));
+        sum = g2(g, OP_sub, sum, w_sum);
     }
     Node *scale = g2(g, OP_mul, (Node *)v->scale, (Node *)w->scale);
     return g2(g, OP_mul, g_cast(g, sum, DT_f32), scale);

@@ -66,7 +66,7 @@ static void mark_constant(Planner *p)
         for (int k = 0; k < n->rank; k++) c = c && dim_is_const(n->dims[k]);
         for (int i = 0; i < n->nin && c; i++) {
             c = c && p->constant[n->in[i]->id];
-            int64_t have = count_hint(p, n->in[i]);
+            int64_t have = count_hint(p, n->in[i]->op == OP_view ? n->in[i]->in[0] : n->in[i]);      /* a view spreads nothing in memory */
             if (have > most) most = have;
         }
         if (n->op != OP_view && n->op != OP_const && c && count_hint(p, n) > 4 * most) c = false;
