@@ -12,7 +12,7 @@
 
 enum { FEW_CHANNELS = 8, MAX_SOURCES = 16 };        /* fewer channels than that do not fill lanes: the order stays */
 
-typedef struct Order { int8_t axis[MAX_RANK]; } Order;       /* place k of memory holds axis[k] */
+typedef struct Order { uint8_t axis[MAX_RANK]; } Order;       /* place k of memory holds axis[k] */
 typedef struct Layout {
     Arena *arena; Graph *g;
     int count;                          /* nodes of the graph as it was */
@@ -61,7 +61,7 @@ static bool source_uses(const Source *s, int axis)
 }
 
 /* Appends the axes of the reader in the order in which the source's memory is walked. */
-static int order_by(const Layout *l, const Source *s, const Node *reader, int8_t *axis, int n)
+static int order_by(const Layout *l, const Source *s, const Node *reader, uint8_t *axis, int n)
 {
     const Order *o = l->order[s->node->id];
     for (int j = 0; j < s->node->rank; j++) {
@@ -70,28 +70,28 @@ static int order_by(const Layout *l, const Source *s, const Node *reader, int8_t
             if (!dim_uses(e, k)) continue;
             bool have = false;
             for (int i = 0; i < n; i++) have |= axis[i] == k;
-            if (!have) axis[n++] = (int8_t)k;
+            if (!have) axis[n++] = (uint8_t)k;
         }
     }
     return n;
 }
 
 /* Axes that are not there yet. */
-static int order_rest(const Node *reader, int8_t *axis, int n)
+static int order_rest(const Node *reader, uint8_t *axis, int n)
 {
-    int8_t first[MAX_RANK];
+    uint8_t first[MAX_RANK];
     int m = 0;
     for (int k = 0; k < reader->rank; k++) {
         bool have = false;
         for (int i = 0; i < n; i++) have |= axis[i] == k;
-        if (!have) first[m++] = (int8_t)k;
+        if (!have) first[m++] = (uint8_t)k;
     }
     for (int i = n - 1; i >= 0; i--) axis[i + m] = axis[i];
     memcpy(axis, first, (size_t)m);
     return n + m;
 }
 
-static void order_set(Layout *l, const Node *n, int rank, const int8_t *axis)
+static void order_set(Layout *l, const Node *n, int rank, const uint8_t *axis)
 {
     bool same = true;
     for (int k = 0; k < rank; k++) same &= axis[k] == k;
@@ -112,7 +112,7 @@ static double size_of(const Layout *l, const Node *n)
 static void order_pointwise(Layout *l, const Node *n)
 {
     double best = 0;
-    int8_t axis[MAX_RANK];
+    uint8_t axis[MAX_RANK] = { 0 };
     for (int i = 0; i < n->nin; i++) {
         Source s = source_of(l, n, n->in[i]);
         bool all = l->order[s.node->id] != NULL;
@@ -126,9 +126,9 @@ static void order_pointwise(Layout *l, const Node *n)
 }
 
 /* The order of a fold: kept axes, then reduced ones. Numbers of the operand's axes. */
-static void fold_order(Layout *l, const Node *f, const int8_t *axis)
+static void fold_order(Layout *l, const Node *f, const uint8_t *axis)
 {
-    int8_t all[MAX_RANK];
+    uint8_t all[MAX_RANK];
     int n = 0;
     for (int pass = 0; pass < 2; pass++)
         for (int k = 0; k < f->in[0]->rank; k++) if ((f->axes >> axis[k] & 1) == (uint32_t)pass) all[n++] = axis[k];
@@ -161,25 +161,25 @@ static bool order_contraction(Layout *l, const Node *f, const Source *s, int n)
         x = &s[i];
     }
     if (!x || n < 2) return false;
-    int8_t axis[MAX_RANK];
+    uint8_t axis[MAX_RANK] = { 0 };
     int m = 0, channel = -1;
     bool other[MAX_RANK] = { 0 };
     for (int k = 0; k < body->rank; k++)
         for (int i = 0; i < n; i++) other[k] |= s[i].node != x->node && source_uses(&s[i], k);
-    int8_t walk[MAX_RANK];
+    uint8_t walk[MAX_RANK];
     int w = order_rest(body, walk, order_by(l, x, body, walk, 0));
     for (int pass = 0; pass < 3; pass++)             /* places; shared; of the weights alone */
         for (int i = 0; i < w; i++) {
             int k = walk[i];
             bool own = source_uses(x, k);
             if ((f->axes >> k & 1) || pass != (!other[k] ? 0 : own ? 1 : 2)) continue;
-            axis[m++] = (int8_t)k;
+            axis[m++] = (uint8_t)k;
             if (other[k] && !dim_is(body->dims[k], 1)) channel = k;
         }
     if (channel < 0 || dim_hint(l->g, body->dims[channel]) < FEW_CHANNELS) {
         if (!l->order[x->node->id]) return true;
         m = 0;                           /* the result keeps its order, but the operand is walked as it lies */
-        for (int k = 0; k < body->rank; k++) if (!(f->axes >> k & 1)) axis[m++] = (int8_t)k;
+        for (int k = 0; k < body->rank; k++) if (!(f->axes >> k & 1)) axis[m++] = (uint8_t)k;
     }
     for (int pass = 0; pass < 2; pass++)
         for (int k = 0; k < body->rank; k++) {
@@ -187,7 +187,7 @@ static bool order_contraction(Layout *l, const Node *f, const Source *s, int n)
             bool window = false;
             for (int j = 0; j < x->node->rank; j++)
                 for (int q = 0; q < body->rank; q++) window |= !(f->axes >> q & 1) && dim_uses(x->idx[j], k) && dim_uses(x->idx[j], q);
-            if (window == (pass == 0)) axis[m++] = (int8_t)k;
+            if (window == (pass == 0)) axis[m++] = (uint8_t)k;
         }
     ASSERT(m == body->rank);
     fold_order(l, f, axis);
@@ -203,7 +203,7 @@ static void order_fold(Layout *l, const Node *f)
     if (!body_sources(l, f->in[0], own, s, &n, 0)) return;
     if (f->kind == FOLD_sum && order_contraction(l, f, s, n)) return;
     double best = 0;                     /* a reduction of something that lies in another order: walks it as it lies */
-    int8_t axis[MAX_RANK];
+    uint8_t axis[MAX_RANK] = { 0 };
     for (int i = 0; i < n; i++) {
         double size = l->order[s[i].node->id] ? size_of(l, s[i].node) : 0;
         if (size <= best) continue;
@@ -261,6 +261,7 @@ static Node *remade_fold(Layout *l, const Node *f, const Order *o)
     int perm[MAX_RANK], result[MAX_RANK];
     for (int k = 0; k < body->rank; k++) perm[k] = o->axis[k];
     result_order(f, o, result);
+    ASSERT(body->rank > f->rank);
     Node *in = permuted(l, body, perm, 0);
     Dim *dims[MAX_RANK];
     Node proto = *f;

@@ -46,7 +46,12 @@ const Node *operand_source(Planner *p, const Node *x, Dim *const *idx, Dim **at,
     for (int k = 0; k < x->rank; k++) at[k] = idx[k];
     *padded = false;
     while (p->home[x->id] == HOME_free && (x->op == OP_view || p->thin[x->id])) {
-        if (p->thin[x->id]) { x = thin_operand(p, x); continue; }
+        if (p->thin[x->id]) {
+            const Node *y = thin_operand(p, x);
+            ASSERT(y->rank == x->rank);
+            x = y;
+            continue;
+        }
         Dim *to[MAX_RANK];
         ASSERT(x->view.nidx == x->in[0]->rank);
         *padded |= x->view.npred > 0;
@@ -60,12 +65,12 @@ const Node *operand_source(Planner *p, const Node *x, Dim *const *idx, Dim **at,
 /* Does n, computed at index idx, need all its operands that live in q at their own index? */
 static const char *needs_same(Planner *p, const Group *q, const Node *n, int nin, Node *const *in, Dim *const *idx)
 {
-    Dim *at[MAX_RANK];
+    Dim *at[MAX_RANK] = { 0 };
     for (int i = 0; i < nin; i++) {
         bool padded;
         if (n->op == OP_gather && i == 0) {          /* its index has nothing to do with n's */
             const Node *data = in[0];
-            while (data->op == OP_view && p->home[data->id] == HOME_free) data = data->in[0];
+            while (p->home[data->id] == HOME_free && (data->op == OP_view || p->thin[data->id])) data = p->thin[data->id] ? thin_operand(p, data) : data->in[0];
             if (group_of(p, p->home[data->id]) == q) return "it is read by index";
             continue;
         }
@@ -80,7 +85,7 @@ static const char *needs_same(Planner *p, const Group *q, const Node *n, int nin
 /* Index of a tensor of these dims read by `in` where its operands of q determine it axis by axis: the inverse of their views. */
 static Dim **index_from_operands(Planner *p, const Group *q, const Node *n, int rank, Dim *const *dims, int nin, Node *const *in)
 {
-    Dim **idx = NEWS(p->arena, Dim *, rank + 1), *own[MAX_RANK], *at[MAX_RANK];
+    Dim **idx = NEWS(p->arena, Dim *, rank + 1), *own[MAX_RANK], *at[MAX_RANK] = { 0 };
     for (int k = 0; k < rank; k++) own[k] = dim_idx(p->g, k, dims[k]);
     for (int i = n->op == OP_gather ? 1 : 0; i < nin; i++) {
         bool padded;

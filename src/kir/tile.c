@@ -45,7 +45,8 @@ static int rows_fitting(int most, int64_t n)
     int best = most;
     double least = 0;
     for (int mr = most; mr > 0 && 2 * mr >= most; mr--) {
-        double cost = (double)((n + mr - 1) / mr) * (mr + 0.7);
+        int64_t tiles = (n + mr - 1) / mr;
+        double cost = (double)tiles * (mr + 0.7);
         if (mr != most && cost >= least) continue;
         best = mr;
         least = cost;
