@@ -6,7 +6,7 @@
  * each element is read once and written once. A reduction adds up in a thread, in a warp by shuffles, and in a block through a few words of shared memory.
  * What has another pattern (a gather, a shifted slice) is read element by element in the same loops.
  *
- * gen_rows() says no (false) where the reduced elements do not lie together, the length is open, or the row does not fit; the plain form then serves. */
+ * gen_rows() says no (false) where the reduced elements do not lie together, the length is open or 0, or the row does not fit; the plain form then serves. */
 #include "gen/gen.h"
 
 #include <stdio.h>
@@ -77,7 +77,7 @@ static bool find_loops(Rows *r)
         extent = o->extent;
         r->loop[r->nloop++] = o->body;
     }
-    if (!extent || !dim_is_const(extent)) return false;
+    if (!extent || !dim_is_const(extent) || extent->c < 1) return false;
     r->n = extent->c;
     return true;
 }

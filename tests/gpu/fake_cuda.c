@@ -1,4 +1,4 @@
-/* A libcuda.so.1 for tests without a card: memory is this machine's, kernels are C++ compiled by fake_nvrtc.sh and run by fake_kernel.h, and each call
+/* A libcuda.so.1 for tests without a card: memory is this machine's, kernels are C++ compiled by _fake_nvrtc.sh and run by fake_kernel.h, and each call
  * fails when it is told to. FAKE_CUDA is a comma list:
  *     CALL=CODE     the call gives that CUresult          cuInit=100, cuMemAlloc_v2=2
  *     trap=CODE     a launch succeeds; the next wait gives CODE, and every call after it

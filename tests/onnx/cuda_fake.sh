@@ -5,7 +5,7 @@
 . "$(dirname "$0")/../lib/check.sh"
 command -v "${CXX:-g++}" >/dev/null || { skip "no C++ compiler for the driver of tests"; finish; }
 cc -D_GNU_SOURCE -std=gnu11 -O1 -w -shared -fPIC -o "$T/libcuda.so.1" tests/gpu/fake_cuda.c -ldl || { bad "fake_cuda.c"; finish; }
-export LD_LIBRARY_PATH=$T${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} SN_KERNEL_COMPILER=$PWD/tests/gpu/fake_nvrtc.sh SN_CACHE=$T/kernels
+export LD_LIBRARY_PATH=$T${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} SN_KERNEL_COMPILER=$PWD/tests/gpu/_fake_nvrtc.sh SN_CACHE=$T/kernels
 equal() { expect 0 'equal to the reference interpreter' "$SINTER" run "$@" --check --device cuda; }
 equal examples/add_relu.onnxtxt -d n=7001
 equal examples/norm.onnxtxt -d batch=7
