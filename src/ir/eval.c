@@ -403,7 +403,7 @@ void eval_block(Eval *ev, int n)
                 cast_lanes(s->n->dt, s->n->in[0]->dt, s->n->saturate, n, slot_scalars(ev, s->n->in[0], s->a), r);
             break;
         case STEP_bitcast: {
-            Scalar wide[LANES];
+            Scalar wide[LANES] = { { 0 } };
             bitcast_lanes(s->n->dt, s->n->in[0]->dt, n, slot_scalars(ev, s->n->in[0], s->a), floats(ev, s->n) ? wide : r);
             for (int j = 0; floats(ev, s->n) && j < n; j++)
                 ((float *)r)[j] = (float)wide[j].f;

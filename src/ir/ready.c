@@ -555,7 +555,7 @@ static void taps_carry(int n, float *restrict acc, float *restrict lost, float *
 static float taps_close(FoldKind kind, int n, const float *acc)
 {
     double sum = 0;
-    float most = acc[0];
+    float most = (float)fold_start(kind, DT_f32).f;
     for (int j = 0; j < n; j++) {
         sum += acc[j];
         most = kind == FOLD_max ? max_float(most, acc[j]) : min_float(most, acc[j]);

@@ -55,11 +55,13 @@ static int rewrite_pass(Rewrite *w, int *times)
     Graph *g = w->g;
     int n = g->node.n, changed = 0;
     const uint8_t *live = find_live(w->arena, g);
+    if (!n) return 0;
     w->to.n = w->uses.n = 0;
     for (int i = 0; i < n; i++) {
         vec_push(w->arena, &w->to, g->node.at[i]);
         vec_push(w->arena, &w->uses, 0);
     }
+    ASSERT(w->uses.at);
     for (int i = 0; i < n; i++)
         for (int k = 0; live[i] && k < g->node.at[i]->nin; k++) w->uses.at[g->node.at[i]->in[k]->id]++;
     for (int i = 0; i < g->output.n; i++) w->uses.at[g->output.at[i].node->id]++;
@@ -151,6 +153,7 @@ Node *rule_hoist(Rewrite *w, Node *n)
     if (n->nin == 0 || used == all) return NULL;
     Node *in[3] = { NULL };
     for (int k = 0; k < n->nin; k++) in[k] = without_axes(w->g, n->in[k], used);
+    ASSERT(in[0]);
     Node proto = *n;
     proto.in = in;
     proto.rank = in[0]->rank;
@@ -221,6 +224,7 @@ static Node *factor_of_weights(Graph *g, const ScaledSum *s, Node *n, Node *k)
     for (int i = 0; i < n->rank; i++) to[i] = NULL;
     for (int axis = 0; axis < space; axis++) {
         if (s->sum->axes & axis_bit(axis)) continue;
+        ASSERT(kept < MAX_RANK && s->idx[kept]);
         Dim *at = s->idx[kept++];       /* this axis of the space is that axis of n */
         if (dim_is(at, 0)) continue;
         for (int j = 0; j < weights->rank; j++)
@@ -241,7 +245,7 @@ Node *rule_scale_sum(Rewrite *w, Node *n)
     for (int side = 0; side < 2; side++) {
         Node *y = n->in[side], *k = n->in[1 - side], *base = y, *shift = NULL;
         if (!rewrite_known(w, k) || !spread(k)) continue;
-        ScaledSum s;
+        ScaledSum s = { 0 };
         if ((y->op == OP_add || y->op == OP_sub) && rewrite_known(w, y->in[1])) {
             base = y->in[0];
             shift = y->in[1];

@@ -760,6 +760,7 @@ static LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, 
         vec = loop_new(l, k->vec_var, true);
         vec->blocked = true;
         if (sub->stream) {               /* as many vectors as accumulators leave registers for, and rows there are */
+            ASSERT(lanes > 0);
             int64_t vecs = (dim_hint(g, vec->extent) + lanes - 1) / lanes;
             l->nv = lanes >= 16 ? 4 : 2;
             while (l->nv > 1 && vecs < l->nv) l->nv /= 2;

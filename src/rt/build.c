@@ -253,6 +253,7 @@ static bool program_find(const char *name, char path[CACHE_PATH])
 static Status compiler_find(Builder *b, RtError *e)
 {
     static const char *const names[] = { "cc", "gcc", "clang" };
+    ASSERT(b);
     if (!b->own_tools) {
         if (!b->tools.program)
             return rt_fail(e, E_COMPILE, "%s", b->tools.missing);

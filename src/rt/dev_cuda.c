@@ -428,6 +428,7 @@ static Status cuda_copy(Device *d, uint64_t dev, char *to, const char *from, siz
         if (i) {
             size_t was = at - STAGE_BYTES, k = n - was < STAGE_BYTES ? n - was : STAGE_BYTES;
             CHECK(event_wait(l->stage_done[!half]), "a copy failed");
+            ASSERT(to && l->stage[!half]);
             memcpy(to + was, l->stage[!half], k);
         }
     }

@@ -66,8 +66,9 @@ static double tile_cost(const LoopKernel *k, int rows, int vectors)
     for (int i = 0; i < k->npar; i++) if (k->par[i].var == k->vec_var) vecs = (dim_hint(k->g, k->par[i].extent) + k->lanes - 1) / k->lanes;
     if (n < 1) n = 1;
     if (vecs < 1) vecs = 1;
+    int64_t row_steps = (n + rows - 1) / rows, vector_steps = (vecs + vectors - 1) / vectors;
     double sums = (double)rows * vectors;
-    double waste = (double)((n + rows - 1) / rows * rows) / (double)n * (double)((vecs + vectors - 1) / vectors * vectors) / (double)vecs;
+    double waste = (double)row_steps * rows / (double)n * (double)vector_steps * vectors / (double)vecs;
     double stall = sums < LATENCY ? LATENCY / sums : 1;
     double loads = (0.5 * rows + vectors) / sums;
     int registers = k->lanes >= 16 ? REGISTERS : REGISTERS / 2;
