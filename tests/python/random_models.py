@@ -8,6 +8,8 @@ whole model then runs in sinter and in ONNX Runtime. Where results differ, each 
 the fault of a node, or the growth of rounding, which is only believed when the reference, given the operands that the runtime itself computed, gives for each
 node what the runtime gives. Differences at a node must stand in EXPLAINED. Prints what it met, and as its last line "N passed, N failed, N skipped": a model that only ONNX Runtime lacks is passed when
 sinter and the reference agree.
+
+NNSmith would be the generator to take; it writes ONNX through PyTorch, whose package is a hundred times the size of all that the tests need.
 """
 import argparse
 import collections
