@@ -80,6 +80,7 @@ const char *print_var(Printer *p, const Dim *var);
 const char *print_arg(Printer *p, Dim *d);
 const char *print_place(Printer *p, int buf, const Dim *off);    /* "b0 + n1 * i0 + i1" */
 /* values.c */
+const char *print_literal(Printer *p, DType t, Scalar s);    /* in the dtype that t is computed in */
 void print_val(Printer *p, const KVal *v);
 const char *print_operand(Printer *p, const KVal *v);            /* a single value as an expression */
 void print_store(Printer *p, const KStmt *s);

@@ -20,7 +20,6 @@ enum { MOST_THREADS = 512, BLOCK = 128,     /* threads of a row, of a block at l
 
 typedef struct Slot {                   /* elements of the row that are loaded or stored as vectors */
     int buf; Dim *off; int npred; Pred *pred; DType dt;
-    Scalar fill;
     int id, first, last;                /* loops that use it */
     bool store, kept;                   /* kept: a value that a later loop may compute again needs it */
 } Slot;
@@ -140,7 +139,7 @@ static void find_slots(Rows *r)
             if (!together(r, &v->at, v->nopnd, v->opnd)) continue;
             Slot *t = slot_find(r, v->buf, &v->at, false);
             if (!t) {
-                Slot n = { .buf = v->buf, .off = v->at.off, .npred = v->at.npred, .pred = v->at.pred, .dt = v->dt, .fill = v->imm, .id = r->slot.n, .first = l };
+                Slot n = { .buf = v->buf, .off = v->at.off, .npred = v->at.npred, .pred = v->at.pred, .dt = v->dt, .id = r->slot.n, .first = l };
                 vec_push(r->a, &r->slot, n);
                 t = &r->slot.at[r->slot.n - 1];
             }
@@ -238,6 +237,16 @@ static bool choose_shape(Rows *r)
 
 static const char *slot_name(Rows *r, const Slot *s) { return arena_fmt(r->a, passes_by(s) ? "r%d" : "r%d[s]", s->id); }
 
+static const char *slot_when(Rows *r, const Slot *s)
+{
+    const char *c = NULL;
+    for (int i = 0; i < s->npred; i++) {
+        const char *one = arena_fmt(r->a, "((u64)(%s) < (u64)(%s))", print_dim(&r->p, s->pred[i].e), print_dim(&r->p, s->pred[i].n));
+        c = c ? arena_fmt(r->a, "%s & %s", c, one) : one;
+    }
+    return c;
+}
+
 /* ---- values of an element ------------------------------------------------------------------------------------------------------------------ */
 static void emit_val(Rows *r, const KVal *v)
 {
@@ -253,7 +262,11 @@ static void emit_val(Rows *r, const KVal *v)
         return;
     }
     if (v->kind == KV_load && r->slot_of[v->id]) {
-        print_line(p, "const %s v%d = get_%s(%s, e);", held(v->dt), v->id, stored_as(v->dt), slot_name(r, r->slot_of[v->id]));
+        const Slot *s = r->slot_of[v->id];
+        const char *when = v->imm.u ? slot_when(r, s) : NULL;        /* a cleared vector holds zeros */
+        const char *got = arena_fmt(r->a, "get_%s(%s, e)", stored_as(v->dt), slot_name(r, s));
+        if (when) got = arena_fmt(r->a, "%s ? %s : %s", when, got, print_literal(p, v->dt, v->imm));
+        print_line(p, "const %s v%d = %s;", held(v->dt), v->id, got);
         return;
     }
     for (int i = 0; i < v->nin; i++) emit_val(r, v->in[i]);
@@ -267,16 +280,6 @@ static const char *slot_at(Rows *r, const Slot *s)
 {
     const char *off = print_dim(&r->p, s->off);
     return arena_fmt(r->a, "b%d + (%s)", s->buf, off);
-}
-
-static const char *slot_when(Rows *r, const Slot *s)
-{
-    const char *c = NULL;
-    for (int i = 0; i < s->npred; i++) {
-        const char *one = arena_fmt(r->a, "((u64)(%s) < (u64)(%s))", print_dim(&r->p, s->pred[i].e), print_dim(&r->p, s->pred[i].n));
-        c = c ? arena_fmt(r->a, "%s & %s", c, one) : one;
-    }
-    return c;
 }
 
 static bool exact(const Rows *r) { return (int64_t)r->v * r->w * r->e == r->n; }

@@ -173,7 +173,7 @@ static const char *name_of(Printer *p, const KVal *v)
     return arena_fmt(p->arena, "v%d%s", v->id, subscript(p, v->vary, lanes(p, v->vary)));
 }
 
-static const char *literal(Printer *p, DType t, Scalar s)
+const char *print_literal(Printer *p, DType t, Scalar s)
 {
     Text x = { .arena = p->arena };
     switch (dtype_info[t].compute) {
@@ -194,7 +194,7 @@ static const char *literal(Printer *p, DType t, Scalar s)
 /* A value as an operand of something that varies like `vary`. */
 static const char *operand(Printer *p, const KVal *v, uint8_t vary)
 {
-    const char *s = v->kind == KV_const ? literal(p, v->dt, v->imm) : name_of(p, v);
+    const char *s = v->kind == KV_const ? print_literal(p, v->dt, v->imm) : name_of(p, v);
     if (s[0] == '-') s = arena_fmt(p->arena, "(%s)", s);
     if (p->lane_of) return lanes(p, v->vary) ? arena_fmt(p->arena, "%s[l]", s) : s;
     if (lanes(p, vary) && !lanes(p, v->vary)) return arena_fmt(p->arena, "splat_%sv(%s)", ctype(v->dt), s);
@@ -358,8 +358,8 @@ static void print_load(Printer *p, const KVal *v)
 {
     const KBuf *b = &p->k->buf.at[v->buf];
     DType t = b->scratch ? b->dt : v->dt;
-    const char *st = stype(t), *fill = literal(p, v->dt, v->imm);
-    bool filled = strcmp(fill, literal(p, v->dt, (Scalar){ 0 })) || is_code(v->dt);     /* lanes that are not read are 0 */
+    const char *st = stype(t), *fill = print_literal(p, v->dt, v->imm);
+    bool filled = strcmp(fill, print_literal(p, v->dt, (Scalar){ 0 })) || is_code(v->dt);     /* lanes that are not read are 0 */
     if (!lanes(p, v->vary)) {
         const char *c = condition(p, &v->at, v->nopnd, v->opnd, true);
         const char *packed = pack_element(p, v), *from = packed ? packed : load_pointer(p, v), *e = arena_fmt(p->arena, "ld_%s(%s)", st, from);
@@ -613,7 +613,7 @@ static const char *acc_suffix(const KFold *f) { return acc_vary(f) & VARY_lane ?
 
 static const char *identity_text(Printer *p, const KFold *f)
 {
-    const char *id = literal(p, f->dt, fold_identity(f->kind, f->dt));
+    const char *id = print_literal(p, f->dt, fold_identity(f->kind, f->dt));
     return acc_vary(f) & VARY_lane ? arena_fmt(p->arena, "splat_%sv(%s)", ctype(f->dt), id) : id;
 }
 
@@ -700,7 +700,7 @@ static void finish_arg(Printer *p, const KFold *f, const char *to)
 {
     const char *t = ctype(f->dt);
     print_line(p, "{");
-    print_line(p, "%s best = %s; i64 at = 0; i32 have = 0;", t, literal(p, f->dt, fold_identity(f->kind, f->dt)));
+    print_line(p, "%s best = %s; i64 at = 0; i32 have = 0;", t, print_literal(p, f->dt, fold_identity(f->kind, f->dt)));
     print_line(p, "for (int v = 0; v < %d; v++) for (int l = 0; l < LANES; l++) {", acc_nv(p, f));
     const char *m = (acc_vary(f) & VARY_row) && p->k->mr > 1 ? "[m]" : "";
     print_line(p, "const %s e = a%d%s[v][l]; const i64 i = x%d%s[v][l];", t, f->id, m, f->id, m);

@@ -22,6 +22,13 @@ row 1000 'y = Softmax<axis = -1>(x)'
 row 4096 'y = LogSoftmax<axis = -1>(x)'
 row 20000 'y = Softmax<axis = -1>(x)'
 row 999 'y = Softmax<axis = -1>(x)' float
+cat >"$T/pad.onnxtxt" <<'END'
+<ir_version: 10, opset_import: ["" : 21]>
+g (float[8,40,8] x) => (float[8,41] y) <int64[6] p = {0,0,0,0,1,0}, float one = {1.0}, int64[1] a = {2}>
+{ q = Pad(x, p, one)
+  y = ReduceMax<keepdims = 0>(q, a) }
+END
+equal "$T/pad.onnxtxt"                  # a row that is all padding has the padding's value
 
 wrong() { local told=$1; shift; refuse "$1" env FAKE_CUDA="$told" "$SINTER" run examples/add_relu.onnxtxt -d n=7001 --device cuda; }
 wrong cuInit=100 'no NVIDIA GPU on this machine'
