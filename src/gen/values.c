@@ -419,6 +419,18 @@ static const char *spelled(Printer *p, const KVal *v)
 {
     if (v->op == OP_where)
         return arena_fmt(p->arena, "sel_%s%s(%s, %s, %s)", ctype(v->dt), suffix(p, v->vary), operand(p, v->in[0], v->vary), operand(p, v->in[1], v->vary), operand(p, v->in[2], v->vary));
+    DType held = dtype_info[v->in[0]->dt].compute;
+    if (p->simt && (held == DT_i32 || held == DT_i64)) {     /* C compilers for the host are told that these wrap (-fwrapv); those for GPUs take it for undefined */
+        const char *i = ctype(v->in[0]->dt), *u = held == DT_i32 ? "u32" : "u64", *a = operand(p, v->in[0], v->vary);
+        const char *b = v->nin == 2 ? operand(p, v->in[1], v->vary) : NULL;
+        switch (v->op) {
+        case OP_neg: return arena_fmt(p->arena, "(%s)(0 - (%s)%s)", i, u, a);
+        case OP_add: return arena_fmt(p->arena, "(%s)((%s)%s + (%s)%s)", i, u, a, u, b);
+        case OP_sub: return arena_fmt(p->arena, "(%s)((%s)%s - (%s)%s)", i, u, a, u, b);
+        case OP_mul: return arena_fmt(p->arena, "(%s)((%s)%s * (%s)%s)", i, u, a, u, b);
+        default: break;
+        }
+    }
     Text x = { .arena = p->arena };
     for (const char *s = prim_info[v->op].spelling; *s; s++) {
         if (*s != '%') { text_put(&x, s, 1); continue; }

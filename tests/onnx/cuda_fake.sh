@@ -28,6 +28,14 @@ g (float[8,40,8] x) => (float[8,41] y) <int64[6] p = {0,0,0,0,1,0}, float one = 
 { q = Pad(x, p, one)
   y = ReduceMax<keepdims = 0>(q, a) }
 END
+cat >"$T/wrap.onnxtxt" <<'END'
+<ir_version: 10, opset_import: ["" : 21]>
+g (int32[n] x) => (int32[n] y) <int32 k = {65535}>
+{ s = Add(x, k)
+  p = Mul(s, s)
+  y = Abs(p) }
+END
+equal "$T/wrap.onnxtxt" -d n=100        # a product that wraps is negative, whatever the compiler takes for granted
 equal "$T/pad.onnxtxt"                  # a row that is all padding has the padding's value
 
 wrong() { local told=$1; shift; refuse "$1" env FAKE_CUDA="$told" "$SINTER" run examples/add_relu.onnxtxt -d n=7001 --device cuda; }
