@@ -64,6 +64,7 @@ static void mark_constant(Planner *p)
         bool c = n->op == OP_const || (n->nin > 0 && n->op != OP_call && n->op != OP_part && n->op != OP_random);
         int64_t most = 4096;
         for (int k = 0; k < n->rank; k++) c = c && dim_is_const(n->dims[k]);
+        if (n->op == OP_view || n->op == OP_gather || n->op == OP_scatter) c = c && !view_open(&n->view);
         for (int i = 0; i < n->nin && c; i++) {
             c = c && p->constant[n->in[i]->id];
             int64_t have = count_hint(p, n->in[i]->op == OP_view ? n->in[i]->in[0] : n->in[i]);      /* a view spreads nothing in memory */

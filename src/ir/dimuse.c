@@ -51,6 +51,28 @@ int64_t dim_hint(const Graph *g, const Dim *d)
     return dim_value(d, g->sym.n ? (const char *)&g->sym.at[0].hint : NULL, sizeof(Sym), NULL);
 }
 
+bool dim_open(const Dim *d)
+{
+    if (d->kind == DIM_sym) return true;
+    if (d->kind == DIM_idx) return false;
+    if (d->kind == DIM_sum) {
+        for (int k = 0; k < d->n; k++)
+            for (int f = 0; f < d->term[k].n; f++)
+                if (dim_open(d->term[k].factor[f])) return true;
+        return false;
+    }
+    return (d->a && dim_open(d->a)) || (d->b && dim_open(d->b));
+}
+
+bool view_open(const View *v)
+{
+    for (int k = 0; k < v->nidx; k++)
+        if (dim_open(v->idx[k])) return true;
+    for (int k = 0; k < v->npred; k++)
+        if (dim_open(v->pred[k].e) || dim_open(v->pred[k].n)) return true;
+    return false;
+}
+
 bool dim_uses(const Dim *d, int var)
 {
     if (!(d->idx_mask >> (var & 63) & 1)) return false;

@@ -61,6 +61,7 @@ char *dims_str(const Graph *g, int rank, Dim *const *dims);      /* view.c: "[N,
 /* Value for given symbols and variables (NULL when none may occur). Wraps on overflow are excluded by tensor_init's limits. */
 int64_t dim_eval(const Dim *d, const int64_t *syms, const int64_t *vars);
 bool dim_uses(const Dim *d, int var);
+bool dim_open(const Dim *d);             /* does its value depend on a symbol? */
 void dim_print(Text *t, const Graph *g, const Dim *d);   /* names of symbols; variables as i0 i1 ... */
 
 /* Decisions: proved, or taken for the hints and recorded as a guard with the reason (a literal). */
@@ -92,6 +93,7 @@ extern const char *const combine_name[COMBINE_COUNT];
  * (of in[1] for a scatter), each with that axis' extent. Valid when every 0 <= pred[k].e < pred[k].n. */
 typedef struct Pred { Dim *e, *n; } Pred;
 typedef struct View { int nidx; Dim *const *idx; int npred; const Pred *pred; Scalar fill; } View;
+bool view_open(const View *v);           /* dimuse.c: does it depend on a symbol which element is read, or whether? */
 
 typedef struct Call Call;
 typedef struct CallDef {

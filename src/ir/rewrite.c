@@ -17,6 +17,7 @@ bool rewrite_known(Rewrite *w, const Node *n)
         const Node *x = w->g->node.at[w->known.n];
         bool known = x->op != OP_input && x->op != OP_dims && x->op != OP_random && x->op != OP_call && x->op != OP_part && x->op != OP_iota;
         for (int k = 0; known && k < x->nin; k++) known = w->known.at[x->in[k]->id] == 1;
+        if (x->op == OP_view || x->op == OP_gather || x->op == OP_scatter) known = known && !view_open(&x->view);
         for (int k = 0; known && k < x->rank; k++) known = dim_is_const(x->dims[k]) || x->op == OP_view;
         vec_push(w->g->arena, &w->known, known ? 1 : 2);
     }

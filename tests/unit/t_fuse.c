@@ -88,6 +88,19 @@ static void view_output_graph(Bench *b)
 }
 static void views_as_results(void **state) { check(state, view_output_graph, 1e-5, 0); }
 
+/* An element of a constant that a size picks is no constant. */
+static void picked_graph(Bench *b)
+{
+    Graph *g = b->g;
+    static const char *const sym[4] = { "N", NULL, NULL, NULL };
+    Node *x = input_of(b, DT_f32, DIMS(1, 40), sym), *c = g_cast(g, g_ints(g, 5, (int64_t[]){ 3, 1, 4, 1, 5 }), DT_f32);
+    Dim *at = dim_mod(g, x->dims[0], dim_const(g, 5));
+    Node *one = g_view(g, g1(g, OP_sqrt, c), 0, NULL, &(View){ .nidx = 1, .idx = &at });
+    output(b, g1(g, OP_exp, one));
+    output(b, g2(g, OP_mul, x, one));
+}
+static void constants_by_sizes(void **state) { check(state, picked_graph, 1e-5, 0); }
+
 static void random_graph(Bench *b)
 {
     Dim *d = dim_const(b->g, 33);
@@ -190,6 +203,7 @@ int main(void)
         cmocka_unit_test(pairs_of_one_value),
         cmocka_unit_test(gathers_of_what_is_computed),
         cmocka_unit_test(views_as_results),
+        cmocka_unit_test(constants_by_sizes),
         cmocka_unit_test(random_words),
         cmocka_unit_test(values_without_elements),
         cmocka_unit_test(unused_result_of_a_call),
