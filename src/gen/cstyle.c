@@ -131,7 +131,7 @@ static void vectors_open(Printer *p)
     if (p->nv == 1) return;
     print_line(p, "UNROLL for (int v = 0; v < %d; v++) {", p->nv);
     print_line(p, "const i64 %sv = %s + v * LANES;", print_var(p, p->lane), print_var(p, p->lane));
-    if (p->part) print_line(p, "const i64 remv = rem - v * LANES;");
+    if (p->part) print_line(p, "const i64 remv = imin(rem - v * LANES, LANES);");
     p->in_v = true;
 }
 
