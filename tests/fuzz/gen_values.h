@@ -1,0 +1,54 @@
+/* fuzz: the inside of the generator: sizes and values (gen_values.c), and the steps that make values of values (gen_graph.c). */
+#ifndef SN_GEN_VALUES_H
+#define SN_GEN_VALUES_H
+#include "fuzz_graph.h"
+
+typedef struct Gen {
+    Case *c; Graph *g; Ctx *cx; Rng r;
+    VEC(Val) val;
+    Dim *size[5]; int nsize;            /* sizes that axes are drawn from */
+    bool special, big;                  /* NaN and the like among the inputs; sizes for several threads and long loops */
+    int64_t most;                       /* elements of a value */
+    uint64_t favoured;                  /* steps that this graph takes more often */
+} Gen;
+
+enum { MOST_SIZE = 33 };                /* the most that a size may be, also in runs at other sizes */
+typedef bool (*Want)(const Val *v);
+int below(Gen *s, int n);
+bool chance(Gen *s, int percent);
+int64_t hint(Gen *s, Dim *d);
+Dim *num(Gen *s, int64_t v);
+double most_of(Gen *s, Dim *d);
+int64_t elements(Gen *s, int rank, Dim *const *dims);
+Dim *any_size(Gen *s);
+int any_shape(Gen *s, Dim **dims);
+bool has_zero(const Node *n);
+double unit(DType t);
+double mag(const Val *v);
+bool is_float(const Val *v);
+Val of_range(Node *n, double lo, double hi);
+Val of_int(Node *n);
+void keep(Gen *s, Val v);
+bool usable(const Val *v);
+bool want_any(const Val *v);
+bool want_float(const Val *v);
+bool want_int(const Val *v);
+bool want_bool(const Val *v);
+bool want_exact(const Val *v);
+bool want_exact_float(const Val *v);
+bool want_exact_number(const Val *v);
+bool want_number(const Val *v);
+bool want_wide(const Val *v);
+Val pick(Gen *s, Want want);
+Node *scalar_like(Gen *s, const Node *x, double v);
+Val clamp(Gen *s, Val v, double lo, double hi);
+Val tame(Gen *s, Val v, double most);
+Val approx(Val v, double err, double ulps);
+Val rounded_once(Val v, double err, const Val *a, const Val *b);
+bool fits(const Node *a, const Node *b);
+bool expands_to(const Node *x, int rank, Dim *const *dims);
+int64_t broadcast_elements(Gen *s, const Node *a, const Node *b);
+Val partner(Gen *s, Val a, Want want);
+Val join_bounds(Val a, const Val *b);
+Val cast_val(Gen *s, Val v, DType to);  /* gen_graph.c */
+#endif
