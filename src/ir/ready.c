@@ -115,6 +115,15 @@ void floats_ew(Op op, int n, const float *x, const float *y, void *restrict to)
 }
 
 /* ---- a block of rows times columns ------------------------------------------------------------------------- */
+/* part[ROWS]: the products of one stretch of KC, added up. */
+#define BLOCK_PART(name) \
+    Vec##name part[ROWS] = { 0 }; \
+    int64_t to = from + KC < k ? from + KC : k; \
+    for (int64_t i = from; i < to; i++) { \
+        Vec##name v = *(const Vec##name *)(b + i * COLS + h); \
+        for (int r = 0; r < ROWS; r++) \
+            part[r] += v * a[i * ROWS + r]; \
+    }
 /* One text for vectors of any width; each width is compiled for the processors that have it. a: [k][ROWS], b: [k][COLS], c: [ROWS][COLS]. */
 #define BLOCK(name, width, attribute) \
     typedef float Vec##name __attribute__((vector_size(4 * (width)), aligned(4), may_alias)); \
@@ -123,13 +132,7 @@ void floats_ew(Op op, int n, const float *x, const float *y, void *restrict to)
         for (int h = 0; h < COLS; h += (width)) { \
             Vec##name sum[ROWS] = { 0 }, lost[ROWS] = { 0 }; \
             for (int64_t from = 0; from < k; from += KC) { \
-                Vec##name part[ROWS] = { 0 }; \
-                int64_t to = from + KC < k ? from + KC : k; \
-                for (int64_t i = from; i < to; i++) { \
-                    Vec##name v = *(const Vec##name *)(b + i * COLS + h); \
-                    for (int r = 0; r < ROWS; r++) \
-                        part[r] += v * a[i * ROWS + r]; \
-                } \
+                BLOCK_PART(name); \
                 for (int r = 0; r < ROWS; r++) { \
                     Vec##name add = part[r] - lost[r], next = sum[r] + add; \
                     lost[r] = (next - sum[r]) - add; \
@@ -148,13 +151,7 @@ void floats_ew(Op op, int n, const float *x, const float *y, void *restrict to)
         for (int h = 0; h < COLS; h += (width)) { \
             Int##name sum[ROWS] = { 0 }; \
             for (int64_t from = 0; from < k; from += KC) { \
-                Vec##name part[ROWS] = { 0 }; \
-                int64_t to = from + KC < k ? from + KC : k; \
-                for (int64_t i = from; i < to; i++) { \
-                    Vec##name v = *(const Vec##name *)(b + i * COLS + h); \
-                    for (int r = 0; r < ROWS; r++) \
-                        part[r] += v * a[i * ROWS + r]; \
-                } \
+                BLOCK_PART(name); \
                 for (int r = 0; r < ROWS; r++) \
                     sum[r] += __builtin_convertvector(part[r], Int##name); \
             } \

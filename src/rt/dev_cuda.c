@@ -521,12 +521,18 @@ static Recorded *recorded_slot(CudaLane *lane, uint64_t key)
     return oldest;
 }
 
-static Status stretch_issue(Device *d, CudaLane *lane, int n, const Launch *l, RtError *e)
+static bool any_checks(int n, const Launch *l)
 {
-    Status st = E_OK;
     bool checks = false;
     for (int i = 0; i < n; i++)
         checks |= l[i].checks;
+    return checks;
+}
+
+static Status stretch_issue(Device *d, CudaLane *lane, int n, const Launch *l, RtError *e)
+{
+    Status st = E_OK;
+    bool checks = any_checks(n, l);
     if (checks)
         CHECK(fill8(lane->err, 0, (size_t)n * 32, lane->stream), "memory cannot be cleared");
     for (int i = 0; i < n && !st; i++)
@@ -624,9 +630,7 @@ done:
 static Status stretch_check(Device *d, CudaLane *lane, int n, const Launch *l, RtError *e)
 {
     Status st = E_OK;
-    bool checks = false;
-    for (int i = 0; i < n; i++)
-        checks |= l[i].checks;
+    bool checks = any_checks(n, l);
     if (checks)
         CHECK(to_host(lane->err_host, lane->err, (size_t)n * 32, lane->stream), "a copy cannot be started");
     CHECK(stream_wait(lane->stream), "a kernel failed");
