@@ -72,6 +72,21 @@ static void gathered_graph(Bench *b)
 }
 static void gathers_of_what_is_computed(void **state) { check(state, gathered_graph, 1e-5, 0); }
 
+/* Lane by lane in tails of several vectors: a loop over the lanes that are left ends where the vector does. */
+static void picked_columns_graph(Bench *b)
+{
+    static const int64_t width[] = { 3, 5, 7, 11, 13, 19, 24, 27, 40, 45, 55 };
+    Graph *g = b->g;
+    Node *table = input(b, DT_i32, DIMS(9));
+    for (size_t i = 0; i < COUNT_OF(width); i++) {
+        Node *x = input(b, DT_i32, DIMS(9, width[i])), *at = g_argfold(g, FOLD_argmin, x, 0, false, false);
+        next(b);
+        output(b, g_gather_axis(g, table, g_cast(g, g_cast(g, g2(g, OP_sub, at, g_int(g, DT_i64, 9)), DT_i32), DT_i64), 0));
+        next(b);
+    }
+}
+static void tails_lane_by_lane(void **state) { check(state, picked_columns_graph, 0, 0); }
+
 /* ---- results --------------------------------------------------------------------------------------------------------------- */
 static void view_output_graph(Bench *b)
 {
@@ -202,6 +217,7 @@ int main(void)
         cmocka_unit_test(argfolds_with_nan),
         cmocka_unit_test(pairs_of_one_value),
         cmocka_unit_test(gathers_of_what_is_computed),
+        cmocka_unit_test(tails_lane_by_lane),
         cmocka_unit_test(views_as_results),
         cmocka_unit_test(constants_by_sizes),
         cmocka_unit_test(random_words),
