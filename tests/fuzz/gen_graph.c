@@ -80,6 +80,24 @@ static void step_round(Gen *s)
     keep(s, v);
 }
 
+/* May a right kernel give 0 where the interpreter does not, or the other way round? Then infinity times it is NaN or infinite, and both are right. */
+static bool may_vanish(const Val *v) { return !v->exact && v->lo <= v->err && v->hi >= -v->err; }
+
+/* Infinities become numbers; NaN stays. */
+static Val without_infinities(Gen *s, Val v)
+{
+    v.n = g2(s->g, OP_min, g2(s->g, OP_max, v.n, scalar_like(s, v.n, -8)), scalar_like(s, v.n, 8));
+    v.lo = fmin(fmax(v.lo, -8), 8); v.hi = fmax(fmin(v.hi, 8), -8);
+    return v;
+}
+
+/* Makes factors of which every right product is the same. */
+static void factors_agree(Gen *s, Val *a, Val *b)
+{
+    if (a->special && may_vanish(b)) *a = without_infinities(s, *a);
+    if (b->special && may_vanish(a)) *b = without_infinities(s, *b);
+}
+
 static Val binary(Gen *s, Op op, Val a, Val b)
 {
     double most = a.n->dt == DT_f16 ? 3e4 : 1e6;
@@ -94,6 +112,7 @@ static Val binary(Gen *s, Op op, Val a, Val b)
         v.whole = a.whole && b.whole && mag(&v) < 0.4 / unit(v.n->dt);
         return rounded_once(v, a.err + b.err, &a, &b);
     case OP_mul: {
+        factors_agree(s, &a, &b);
         if (mag(&a) * mag(&b) > most) { a = tame(s, a, 100); b = tame(s, b, 100); }
         double p[4] = { a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi };
         v.lo = fmin(fmin(p[0], p[1]), fmin(p[2], p[3])); v.hi = fmax(fmax(p[0], p[1]), fmax(p[2], p[3]));
@@ -644,6 +663,7 @@ static Val matmul_val(Gen *s, Val a, Val b)
     Dim *inner = a.n->dims[a.n->rank - 1];
     double n = most_of(s, inner);
     DType dt = a.n->dt;
+    factors_agree(s, &a, &b);
     a = tame(s, a, 30); b = tame(s, b, 30);
     Val v = a;
     v.special |= b.special;
