@@ -6,11 +6,11 @@
 
 /* ---- --dot: each segment's graph, the planner's kernels as groups ------------------------------------------------------------------------ */
 
-typedef struct Dot { Cli *c; const Tensor *in; bool fuse; Text text; int count; } Dot;
+typedef struct Dot { Cli *c; const Target *target; const Tensor *in; bool fuse; Text text; int count; } Dot;
 
 static void dot_graph(Dot *d, Ctx *cx, Graph *g)
 {
-    Plan *p = plan_make(cx, d->c->arena, g, NULL, d->fuse, true);
+    Plan *p = segment_plan(cx, d->c->arena, d->target, g, &(ProgramOptions){ .fuse = d->fuse }, NEWS(d->c->arena, int, rules_count(d->target->rules) + 1));
     if (d->count++) text_add(&d->text, "\n");
     graph_dot(&d->text, g, p->home);
 }
@@ -19,8 +19,8 @@ static void dot_graph(Dot *d, Ctx *cx, Graph *g)
 static void dot_cut(void *self, Ctx *cx, const Cut *cut, Tensor *out)
 {
     Dot *d = self;
-    dot_graph(d, cx, cut->g);
     interp_segment(cx, d->c->arena, cut->g, d->in, out);
+    dot_graph(d, cx, cut->g);           /* last: it rewrites the graph */
     if (cut->call) {
         Tensor *in = NEWS(d->c->arena, Tensor, cut->call->nin + 1), *result = out + cut->g->output.n;
         for (int i = 0; i < cut->call->nin; i++) in[i] = out[cut->call_in[i]];
@@ -30,10 +30,10 @@ static void dot_cut(void *self, Ctx *cx, const Cut *cut, Tensor *out)
     d->in = out;
 }
 
-static void write_dot(Cli *c, const OnnxModel *m, const Inputs *in, const char *path)
+static void write_dot(Cli *c, const OnnxModel *m, const Target *target, const Inputs *in, const char *path)
 {
     char why[256];
-    Dot d = { .c = c, .in = in->t, .fuse = !flag_given(c, FLAG_no_fuse), .text = { .arena = c->arena } };
+    Dot d = { .c = c, .target = target, .in = in->t, .fuse = !flag_given(c, FLAG_no_fuse), .text = { .arena = c->arena } };
     TraceHost host = { &d, dot_cut, &loop_call, &scan_call };
     dot_graph(&d, c->cx, onnx_import(c->cx, c->arena, m, m->graph, 0, NULL, in->t, &host));
     Status st = file_write(path, d.text.at, d.text.n, why, sizeof why);
@@ -56,8 +56,8 @@ int cmd_explain(Cli *c)
     bool json = flag_given(c, FLAG_json);
     const OnnxModel *m = cli_load(c, c->arg[0]);
     Inputs in = cli_inputs(c, m, json, false);
-    if (flag_value(c, FLAG_dot)) write_dot(c, m, &in, flag_value(c, FLAG_dot));
     Program *p = cli_program(c, m, !flag_given(c, FLAG_no_fuse), false);
+    if (flag_value(c, FLAG_dot)) write_dot(c, m, program_target_of(p), &in, flag_value(c, FLAG_dot));
     program_prepare(c->cx, p, in.t);
     Profile x = { p, in.t };
     Status st = guard_call(c->cx, profile_guarded, &x);

@@ -89,6 +89,8 @@ typedef struct TargetInfo { const char *name; const Dialect *dialect; const Devi
 const TargetInfo *target_list(int *n);
 /* Plans, prints and builds; runs what depends on constants only. The graph outlives the segment. */
 Segment *segment_new(Ctx *cx, const Target *t, Graph *g, const ProgramOptions *o);
+/* Rewrites the graph for a target where o says fuse, and plans it. rewrites: by rule, how often it was applied, added to; NULL when o does not say fuse. */
+Plan *segment_plan(Ctx *cx, Arena *a, const Target *t, Graph *g, const ProgramOptions *o, int *rewrites);
 void segment_free(Segment *s);
 /* What runs without kernels may have put off: waits for none, but raises what stopped their compilation. After background_wait all are there. */
 void segment_settle(Ctx *cx, Segment *s);

@@ -215,6 +215,17 @@ static void plan_again(Ctx *cx, Segment *s, const char *cut)
     s->npart = s->limit.n = 0;
 }
 
+Plan *segment_plan(Ctx *cx, Arena *a, const Target *t, Graph *g, const ProgramOptions *o, int *rewrites)
+{
+    if (o->fuse) {
+        graph_rewrite(cx, a, g, t->rules, rewrites);
+        if (!list_has(cx->opt.off, "integers")) integers_choose(cx, a, g);
+        if (t->lanes > 1 && !list_has(cx->opt.off, "layout")) layout_choose(cx, a, g);
+    }
+    if (o->check) graph_check(cx, g);
+    return plan_make(cx, a, g, t->rules, o->fuse, t->lanes != LANES_simt);
+}
+
 static void segment_make(Ctx *cx, void *arg)
 {
     SegmentMaking *mk = arg;
@@ -225,14 +236,8 @@ static void segment_make(Ctx *cx, void *arg)
     pthread_mutex_init(&s->lock, NULL);
     mk->s = s;
     double t0 = time_now();
-    if (mk->o->fuse) {
-        s->rewrites = NEWS(a, int, rules_count(mk->t->rules) + 1);
-        graph_rewrite(cx, a, g, mk->t->rules, s->rewrites);
-    }
-    if (mk->o->fuse && !list_has(cx->opt.off, "integers")) integers_choose(cx, a, g);
-    if (mk->o->fuse && s->target->lanes > 1 && !list_has(cx->opt.off, "layout")) layout_choose(cx, a, g);
-    if (mk->o->check) graph_check(cx, g);
-    s->plan = plan_make(cx, a, g, mk->t->rules, mk->o->fuse, mk->t->lanes != LANES_simt);
+    if (mk->o->fuse) s->rewrites = NEWS(a, int, rules_count(mk->t->rules) + 1);
+    s->plan = segment_plan(cx, a, mk->t, g, mk->o, s->rewrites);
     s->part = NEWS(a, Part, s->plan->nkernel + 1);
     s->last_syms = NEWS(a, int64_t, g->sym.n + 1);
     double t1 = time_now();

@@ -181,6 +181,17 @@ Node *graph_input(Graph *g, const char *name, DType dt, int rank, const int64_t 
     return n;
 }
 
+uint8_t *graph_live(Arena *a, const Graph *g)
+{
+    uint8_t *live = NEWS(a, uint8_t, g->node.n + 1);
+    for (int i = 0; i < g->output.n; i++) live[g->output.at[i].node->id] = 1;
+    for (int i = g->node.n; i-- > 0;)
+        for (int k = 0; live[i] && k < g->node.at[i]->nin; k++) live[g->node.at[i]->in[k]->id] = 1;
+    for (int i = 0; i < g->node.n; i++)
+        if (g->node.at[i]->op == OP_part) live[i] = live[g->node.at[i]->in[0]->id];
+    return live;
+}
+
 /* ---- equality of nodes --------------------------------------------------------------------------------- */
 
 static bool tensor_is_small(const Tensor *t)

@@ -156,6 +156,7 @@ struct GraphTables { HashSet dim, node, guard; MapStr *sym; int ndim, depth, fue
 Graph *graph_new(Ctx *cx, Arena *a);
 int graph_origin(Graph *g, const char *name, const char *op, const char *domain);      /* adds one and makes it current */
 void graph_output(Graph *g, const char *name, Node *n);
+uint8_t *graph_live(Arena *a, const Graph *g);           /* by node id: do the outputs need it? A call that they need keeps all its parts, read or not. */
 /* An input whose axis k has the size dims[k] if that is >= 0, else the symbol named sym[k] (NULL: a name is made up). Equal names are one
  * symbol. hint gives example sizes and, for values needed while building, data (borrowed while the graph is built). */
 Node *graph_input(Graph *g, const char *name, DType dt, int rank, const int64_t *dims, const char *const *sym, const Tensor *hint);

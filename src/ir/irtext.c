@@ -150,8 +150,11 @@ static void dot_label(Text *t, const char *s)
 void graph_dot(Text *t, const Graph *g, const int *group)
 {
     text_add(t, "digraph graph_of_primitives {\n  node [shape=box, fontname=\"monospace\", fontsize=10];\n");
+    const uint8_t *live = graph_live(t->arena, g);
     for (int k = 0; k < g->node.n; k++) {
         const Node *n = g->node.at[k];
+        if (!live[k] && n->op != OP_input)
+            continue;
         Text label = { .arena = t->arena };
         text_add(&label, "%%%d %s", n->id, prim_info[n->op].name);
         print_attributes(&label, g, n);

@@ -25,18 +25,6 @@ bool rewrite_known(Rewrite *w, const Node *n)
 }
 
 /* ---- the pass ------------------------------------------------------------------------------------------------------------------------ */
-/* A call that is made anew takes all its parts along: those too that nothing reads. */
-static uint8_t *find_live(Arena *a, const Graph *g)
-{
-    uint8_t *live = NEWS(a, uint8_t, g->node.n + 1);
-    for (int i = 0; i < g->output.n; i++) live[g->output.at[i].node->id] = 1;
-    for (int i = g->node.n; i-- > 0;)
-        for (int k = 0; live[i] && k < g->node.at[i]->nin; k++) live[g->node.at[i]->in[k]->id] = 1;
-    for (int i = 0; i < g->node.n; i++)
-        if (g->node.at[i]->op == OP_part) live[i] = live[g->node.at[i]->in[0]->id];
-    return live;
-}
-
 static Node *with_operands(Rewrite *w, Node *n)
 {
     Node **in = NULL;
@@ -55,7 +43,7 @@ static int rewrite_pass(Rewrite *w, int *times)
 {
     Graph *g = w->g;
     int n = g->node.n, changed = 0;
-    const uint8_t *live = find_live(w->arena, g);
+    const uint8_t *live = graph_live(w->arena, g);
     if (!n) return 0;
     w->to.n = w->uses.n = 0;
     for (int i = 0; i < n; i++) {

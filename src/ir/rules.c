@@ -25,7 +25,7 @@ typedef struct Rule {
     Node *(*make)(Rewrite *w, Node *n);                /* RULE_C */
     Pattern of[NCLASS];
 } Rule;
-struct RuleSet { Arena *arena; VEC(Rule) rule; const FileRow *row; int nrow; };
+struct RuleSet { VEC(Rule) rule; const FileRow *row; int nrow; };
 
 enum { EXACT = 0, FINITE = RULE_FINITE, REASSOC = RULE_REASSOC };
 static const Rule stock[] = {
@@ -324,7 +324,6 @@ static unsigned needs_of(Ctx *cx, const Rule *r, const char *words)
 RuleSet *rules_new(Ctx *cx, Arena *a, const char *file)
 {
     RuleSet *s = NEW(a, RuleSet);
-    s->arena = a;
     for (size_t i = 0; i < COUNT_OF(stock); i++) {
         vec_push(a, &s->rule, stock[i]);
         if (stock[i].pattern) rule_patterns(cx, a, &s->rule.at[s->rule.n - 1]);

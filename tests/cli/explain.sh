@@ -35,6 +35,8 @@ ok "no leave, no rule" test "$("$SINTER" explain "$ROOT/examples/half_sum.onnxtx
 ok "a rule is switched off" test "$(SN_OFF=half_sum "$SINTER" explain "$ROOT/examples/half_sum.onnxtxt" -d n=40 --rules "$ROOT/examples/relu.rules" --fast | grep -c 'rule half_sum')" = 0
 json 'j["segments"][0]["rewrites"] == ["half_sum 1 times: the positive part, spelt as a mean"]' "$SINTER" explain "$ROOT/examples/half_sum.onnxtxt" -d n=40 --rules "$ROOT/examples/relu.rules" --fast --json
 refuse "wrong.rules:2: rule 'drop_zero': .* is not .* x=-0" "$SINTER" run "$ROOT/examples/add_relu.onnxtxt" -d n=4 --rules "$ROOT/examples/wrong.rules"
+expect 0 'segment' "$SINTER" explain "$ROOT/examples/half_sum.onnxtxt" -d n=40 --rules "$ROOT/examples/relu.rules" --fast --dot "$T/rule.dot"
+ok "the picture shows the graph as the rules left it" bash -c "grep -q max '$T/rule.dot' && ! grep -q abs '$T/rule.dot'"
 expect 0 'segment 1 of 1: 2 kernels' "$SINTER" explain "$ROOT/examples/add_relu.onnxtxt" -d n=4 --rules "$ROOT/examples/apart.rules"
 expect 0 'segment 1 of 1: 1 kernels' env SN_OFF=keep_apart "$SINTER" explain "$ROOT/examples/add_relu.onnxtxt" -d n=4 --rules "$ROOT/examples/apart.rules"
 fusion_refused() {      # FIELDS MESSAGE
