@@ -222,6 +222,7 @@ Plan *segment_plan(Ctx *cx, Arena *a, const Target *t, Graph *g, const ProgramOp
         if (!list_has(cx->opt.off, "integers")) integers_choose(cx, a, g);
         if (t->lanes > 1 && !list_has(cx->opt.off, "layout")) layout_choose(cx, a, g);
     }
+    if (t->lanes != LANES_simt && !list_has(cx->opt.off, "parts")) parts_choose(cx, a, g);
     if (o->check) graph_check(cx, g);
     return plan_make(cx, a, g, t->rules, o->fuse, t->lanes != LANES_simt);
 }

@@ -23,6 +23,10 @@ Plan *plan_make(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, bool fuse, bo
 /* Rewrites the graph so that results of convolutions, and what is computed from them, lie in memory with their channels last. Before planning. */
 void layout_choose(Ctx *cx, Arena *a, Graph *g);
 
+/* ---- parts.c ---------------------------------------------------------------------------------------------------------------------------------- */
+/* Rewrites folds of many elements to few results as folds of parts and of their results. The last before planning. */
+void parts_choose(Ctx *cx, Arena *a, Graph *g);
+
 /* ---- integers.c ------------------------------------------------------------------------------------------------------------------------------ */
 /* Rewrites sums of products of dequantised values as sums of their integers. Before layouts. */
 void integers_choose(Ctx *cx, Arena *a, Graph *g);
@@ -35,6 +39,7 @@ typedef struct Group {
     int origin;
     int rank; Dim *const *space; uint32_t rows;
     const Stream *stream;
+    int part; int64_t step;             /* as in Subgraph */
     VEC(Node *) node;
     VEC(SubStore) store;                /* into other nodes' buffers */
     VEC(int) succ;                      /* groups that read from it */

@@ -124,16 +124,8 @@ void integers_choose(Ctx *cx, Arena *a, Graph *g)
         Node *x = g->node.at[id];
         if (!live[id]) continue;
         if ((id & 255) == 0) ctx_poll(cx);
-        bool same = true;
-        for (int i = 0; i < x->nin; i++) same &= made[x->in[i]->id] == x->in[i];
         g->cur_origin = x->origin;
-        if (same) made[id] = x;
-        else {
-            Node **in = NEWS(a, Node *, x->nin + 1), proto = *x;
-            for (int i = 0; i < x->nin; i++) in[i] = made[x->in[i]->id];
-            proto.in = in;
-            made[id] = x->op == OP_view ? g_view(g, in[0], x->rank, x->dims, &x->view) : graph_add(g, &proto);
-        }
+        made[id] = graph_remake(g, x, made);
         if (x->op != OP_fold || made[id]->op != OP_fold) continue;
         Node *y = on_integers(g, made[id]);
         if (y) { made[id] = y; changed++; }

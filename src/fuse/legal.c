@@ -127,7 +127,7 @@ static const char *find_index(Planner *p, const Group *q, const Node *n, int ran
     const char *why = "the iteration spaces differ";
     for (int way = 0; way < 3; way++) {
         Dim **idx = way == 0 ? index_from_operands(p, q, n, rank, dims, nin, in) : way == 1 ? space_index(p, q, rank, dims, false)
-                  : q->kind == SUB_rows ? space_index(p, q, rank, dims, true) : NULL;
+                  : q->kind == SUB_rows && !q->step ? space_index(p, q, rank, dims, true) : NULL;
         if (!idx || !covers(p, q, rank, dims, idx)) continue;
         const char *no = needs_same(p, q, n, nin, in, idx);
         if (!no) { *out = idx; return NULL; }
@@ -145,10 +145,11 @@ const char *allow_same_point(Planner *p, Candidate *c)
 
 const char *allow_rows(Planner *p, Candidate *c)
 {
-    const Node *f = c->n, *x = f->in[0];
+    const Node *f = fold_whole(c->n), *x = f->in[0];
     const Group *q = c->q;
     const char *no = find_index(p, q, f, x->rank, x->dims, 1, f->in, &c->coord);
     if (no) return no;
+    if (q->kind == SUB_rows && q->step != c->n->step) return "one is computed in parts";
     uint32_t rows = 0, kept = 0;
     for (int k = 0; k < x->rank; k++)
         for (int a = 0; a < q->rank; a++)
@@ -158,6 +159,10 @@ const char *allow_rows(Planner *p, Candidate *c)
         uint32_t all = 0;
         for (int a = 0; a < q->rank; a++) if (!dim_is(q->space[a], 1)) all |= 1u << a;
         if ((rows & all) != (q->rows & all)) return "it reduces other axes than the rows of the kernel";
+    }
+    if (c->n->whole) {                   /* the axis that is cut must be one of the space */
+        const Dim *cut = c->coord[c->n->axis];
+        if (cut->kind != DIM_idx || cut->a != x->dims[c->n->axis] || (q->step && cut->var != SPACE_VAR + q->part)) return "it reduces a part of an axis";
     }
     c->rows = rows;
     return NULL;

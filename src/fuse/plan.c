@@ -413,7 +413,7 @@ static void place_map(Planner *p, Node *n)
 
 static void place_rows(Planner *p, Node *f)
 {
-    const Node *x = f->in[0];
+    const Node *whole = fold_whole(f), *x = whole->in[0];
     Group *q[12]; const Node *via[12];
     int nq = candidates(p, f, q, via, 12);
     Group *home = NULL;
@@ -427,12 +427,12 @@ static void place_rows(Planner *p, Node *f)
         if (home->kind == SUB_map) { home->kind = SUB_rows; home->rows = c.rows; }
     }
     if (!home) {
-        home = group_new(p, SUB_rows, x->rank, x->dims, f->axes, f);
+        home = group_new(p, SUB_rows, x->rank, x->dims, whole->axes, f);
         at = identity_index(p, home);
     }
+    if (f->whole) { home->part = at[f->axis]->var - SPACE_VAR; home->step = f->step; }
     Dim **kept = NEWS(p->arena, Dim *, f->rank + 1);
-    int r = 0;
-    for (int k = 0; k < x->rank; k++) if (!(f->axes >> k & 1)) kept[r++] = at[k];
+    fold_index(p->g, f, at, kept);
     p->iter[f->id] = at;
     group_take(p, home, f, kept);
 }
@@ -495,7 +495,7 @@ static bool is_contraction(Planner *p, const Node *f, Body *b)
 static void place_fold(Planner *p, Node *f)
 {
     Body b = { 0 };
-    if (!is_contraction(p, f, &b)) { place_rows(p, f); return; }
+    if (f->whole || !is_contraction(p, f, &b)) { place_rows(p, f); return; }
     for (int i = 0; b.own && i < b.own->node.n; i++) p->home[b.own->node.at[i]->id] = HOME_body;
     if (b.own) b.own->node.n = 0;         /* its provisional kernel is gone */
     Sources s = { 0 };
@@ -754,7 +754,7 @@ static void sort_kernels(Planner *p)
         number[i] = plan->nkernel;
         plan->once[plan->nkernel] = q->once;
         Subgraph *s = &plan->kernel[plan->nkernel++];
-        *s = (Subgraph){ .kind = q->kind, .id = number[i], .rank = q->rank, .space = q->space, .rows = q->rows, .stream = q->stream, .nnode = q->node.n, .node = q->node.at };
+        *s = (Subgraph){ .kind = q->kind, .id = number[i], .rank = q->rank, .space = q->space, .rows = q->rows, .stream = q->stream, .part = q->part, .step = q->step, .nnode = q->node.n, .node = q->node.at };
         VEC(SubStore) store = { 0 };
         for (int k = 0; k < q->node.n; k++) {
             Node *x = q->node.at[k];

@@ -226,7 +226,10 @@ static void print_vector_loop(Printer *p, const KLoop *o)
         for (int i = 0; i < p->k->npar; i++) if (p->k->par[i].var == o->var) step = p->k->par[i].step;
         from = arena_fmt(p->arena, "%s0", v);
         end = arena_fmt(p->arena, "imin(%s0 + %lld, %s)", v, (long long)step, print_dim(p, o->extent));
-    } else end = print_dim(p, o->extent);
+    } else {
+        if (o->from) from = print_dim(p, o->from);
+        end = print_dim(p, o->extent);
+    }
     p->lane = lane;
     print_line(p, "{");
     if (o->chunk) {
@@ -237,7 +240,7 @@ static void print_vector_loop(Printer *p, const KLoop *o)
     print_line(p, "const i64 end = %s;", end);
     print_line(p, "i64 %s = %s;", v, from);
     p->lane = o->var;
-    int64_t step = (int64_t)o->nv * p->k->lanes, rest = dim_is_const(o->extent) ? o->extent->c % step : -1;        /* what whole steps leave over, where known */
+    int64_t step = (int64_t)o->nv * p->k->lanes, rest = dim_is_const(o->extent) && !o->from ? o->extent->c % step : -1;        /* what whole steps leave over, where known */
     for (int pass = 0; pass < 2; pass++) {
         p->part = pass == 1;
         p->nv = !pass ? o->nv : o->blocked && rest > 0 ? (int)((rest + p->k->lanes - 1) / p->k->lanes) : 1;
@@ -314,7 +317,7 @@ static void print_loop_once(Printer *p, const KLoop *o)
     const char *v = print_var(p, o->var), *n = print_dim(p, o->extent);
     if (o->chunk) {
         print_line(p, "{");
-        chunk_open(p, o, v, "0", n);
+        chunk_open(p, o, v, o->from ? print_dim(p, o->from) : "0", n);
         print_line(p, "for (i64 %s = %sc; %s < %se; %s++) {", v, v, v, v, v);
         print_block(p, o->body);
         print_line(p, "}");

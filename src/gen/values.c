@@ -642,7 +642,7 @@ void print_fold(Printer *p, const KFold *f)
 /* A sum over the chunks of a loop, which stands beside the accumulator: in double precision, but in single for products and where few chunks are likely. */
 void print_chunk(Printer *p, const KFold *f, const KLoop *o, ChunkPart part)
 {
-    bool lane = acc_vary(f) & VARY_lane, wide = !f->mul_a && dim_hint(p->g, o->extent) > o->chunk;
+    bool lane = acc_vary(f) & VARY_lane, wide = !f->mul_a && dim_hint(p->g, loop_times(o)) > o->chunk;
     const char *t = wide ? "f64" : "f32", *s = arena_fmt(p->arena, "s_%s_", print_var(p, o->var)), *sv = acc_suffix(f);
     const char *to = !wide ? "" : lane ? "cvt_f32_f64v" : "(f64)", *back = !wide ? "" : lane ? "cvt_f64_f32v" : "(f32)";
     if (part == CHUNK_open) print_line(p, "%s%s %s%d%s;", t, sv, s, f->id, acc_dims(p, f));

@@ -181,6 +181,28 @@ Node *graph_input(Graph *g, const char *name, DType dt, int rank, const int64_t 
     return n;
 }
 
+Node *graph_remake(Graph *g, Node *n, Node *const *made)
+{
+    bool same = true;
+    for (int i = 0; i < n->nin; i++) same &= made[n->in[i]->id] == n->in[i];
+    if (same) return n;
+    Node **in = NEWS(g->arena, Node *, n->nin + 1), proto = *n;
+    for (int i = 0; i < n->nin; i++) in[i] = made[n->in[i]->id];
+    proto.in = in;
+    return n->op == OP_view ? g_view(g, in[0], n->rank, n->dims, &n->view) : graph_add(g, &proto);
+}
+
+int fold_index(Graph *g, const Node *f, Dim *const *in, Dim **out)
+{
+    const Node *whole = fold_whole(f);
+    int r = 0;
+    for (int k = 0; k < whole->in[0]->rank; k++) {
+        if (!(whole->axes >> k & 1)) out[r++] = in[k];
+        else if (f->whole && k == f->axis) { out[r] = dim_idx(g, PART_VAR, f->dims[r]); r++; }
+    }
+    return r;
+}
+
 uint8_t *graph_live(Arena *a, const Graph *g)
 {
     uint8_t *live = NEWS(a, uint8_t, g->node.n + 1);
@@ -322,9 +344,13 @@ static uint64_t node_hash(const Node *n)
     return h;
 }
 
+static const Node *under_view(const Node *n) { return n->op == OP_view ? n->in[0] : n; }
+
 /* Fields that mean nothing for the op are cleared, so that they cannot tell equal nodes apart. */
 static void node_normalize(Node *n)
 {
+    if (n->whole && (n->op != OP_fold || under_view(n->in[0]) != under_view(n->whole->in[0]))) n->whole = NULL;     /* made anew of other operands */
+    if (!n->whole) n->step = 0;
     bool folds = n->op == OP_fold || n->op == OP_scan;
     if (!folds && n->op != OP_scatter) n->kind = 0;
     if (n->op != OP_fold) n->axes = 0;

@@ -115,7 +115,7 @@ struct Node {
     int origin;                         /* index into Graph.origin: the model's operator this came from */
     union {
         int index;                      /* input, part */
-        int axis;                       /* iota, scan (with kind), join */
+        int axis;                       /* iota, scan (with kind), join; fold: the axis of `whole` that is cut */
         const Tensor *tensor;           /* const */
         Dim *const *size;               /* dims: rank 0: one; rank 1: dims[0] of them */
         View view;                      /* view, gather, scatter */
@@ -125,7 +125,11 @@ struct Node {
     uint8_t kind;                       /* fold and scan: FoldKind; scatter: Combine */
     uint32_t axes;                      /* fold: mask of reduced axes of in[0] */
     bool last;                          /* argmax, argmin: the last of equals instead of the first */
+    /* fold: NULL, or the fold of which this one is a part of each `step` elements (fuse/parts.c). It says how a kernel may compute it, not what it is: its operand does. */
+    const Node *whole; int64_t step;
 };
+/* What is folded, and over which axes, as a kernel sees it. */
+static inline const Node *fold_whole(const Node *f) { return f->whole ? f->whole : f; }
 
 typedef enum SymSource { SYM_input, SYM_value } SymSource;
 typedef struct Sym { const char *name; int64_t hint; SymSource from; int input, axis; Node *node; int elem; } Sym;   /* value: element of a host-evaluable i64 node */
@@ -156,6 +160,7 @@ struct GraphTables { HashSet dim, node, guard; MapStr *sym; int ndim, depth, fue
 Graph *graph_new(Ctx *cx, Arena *a);
 int graph_origin(Graph *g, const char *name, const char *op, const char *domain);      /* adds one and makes it current */
 void graph_output(Graph *g, const char *name, Node *n);
+Node *graph_remake(Graph *g, Node *n, Node *const *made);        /* n with its operands replaced: made, by node id */
 uint8_t *graph_live(Arena *a, const Graph *g);           /* by node id: do the outputs need it? A call that they need keeps all its parts, read or not. */
 /* An input whose axis k has the size dims[k] if that is >= 0, else the symbol named sym[k] (NULL: a name is made up). Equal names are one
  * symbol. hint gives example sizes and, for values needed while building, data (borrowed while the graph is built). */
@@ -283,7 +288,9 @@ void graph_rewrite(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, int *times
 /* One kernel. Its nodes are those whose home is `id`, and free nodes (views, constants, sizes) and bodies of contractions that they need.
  * Everything else that they read lies in memory. The kernel runs over a space of loop variables SPACE_VAR + k. */
 typedef enum SubKind { SUB_map, SUB_rows, SUB_dot, SUB_stream, SUB_scan, SUB_scatter, SUB_call, SUB_COUNT } SubKind;
-enum { SPACE_VAR = 2000 };
+enum { SPACE_VAR = 2000, PART_VAR = 2100 };              /* PART_VAR: the part of the axis that is cut */
+/* The index of fold f's result where its operand (that of fold_whole(f)) is at `in`; returns the rank. */
+int fold_index(Graph *g, const Node *f, Dim *const *in, Dim **out);
 /* SUB_stream: folds along one axis of the space, passed over once. A fold of stage s needs folds of lower stages. While the axis is passed over, a maximum (pivot)
  * stands for itself so far (`cur`; where that is -inf: 0) and a sum for 1; `advance` is the factor that a partial sum takes when the pivots move from `old` to
  * `cur`, `finish` the one that it takes in the end. old, cur: stand-ins of the fold's shape, no inputs of the graph. Factors: NULL is 1. */
@@ -304,6 +311,7 @@ typedef struct Subgraph {
     int rank; Dim *const *space;        /* extents of the space */
     uint32_t rows;                      /* SUB_rows, SUB_stream: the axes of the space that folds reduce; SUB_scan: the axis that runs */
     const Stream *stream;               /* SUB_stream */
+    int part; int64_t step;             /* SUB_rows: the row axis that is cut into parts of `step` places, which are points as well (PART_VAR counts them); step 0: none */
     int nnode; Node *const *node;       /* those whose home this is, in order of id */
     int nstore; const SubStore *store;
     Dim *const *const *iter;            /* by node id, for a fold over rows: in[0]'s index at a point of the space; NULL for other nodes */

@@ -59,6 +59,7 @@ struct KLoop {
     int tile;                           /* > 1: so many iterations at once, as rows of a register tile */
     KBlock *body;
 };
+static inline Dim *loop_times(const KLoop *o) { return o->times ? o->times : o->extent; }
 typedef enum KSKind { KS_val, KS_store, KS_loop, KS_fold, KS_update } KSKind;     /* fold: declaration; update: in the innermost body */
 typedef struct KStmt {
     KSKind kind;

@@ -247,6 +247,12 @@ void loop_close(Lowering *l, KLoop *o)
     block_add(l, l->cur, (KStmt){ .kind = KS_loop, .loop = o });
 }
 
+/* The parts of the axis that is cut, as a variable. */
+static Dim *part_var(const Lowering *l)
+{
+    return dim_idx(l->g, PART_VAR, dim_ceildiv(l->g, l->sub->space[l->sub->part], dim_const(l->g, l->sub->step)));
+}
+
 /* Opens loops over the row axes of the space; returns how many, in o. */
 static int rows_open(Lowering *l, KLoop **o)
 {
@@ -254,7 +260,14 @@ static int rows_open(Lowering *l, KLoop **o)
     for (int i = 0; i < l->sub->rank; i++) if ((l->sub->rows >> i & 1) && !dim_is(l->sub->space[i], 1)) last = i;
     for (int i = 0; i < l->sub->rank; i++)
         if ((l->sub->rows >> i & 1) && !dim_is(l->sub->space[i], 1))
+        {
             o[n++] = loop_new(l, dim_idx(l->g, SPACE_VAR + i, l->sub->space[i]), l->rows_vec && i == last);
+            if (!l->sub->step || i != l->sub->part) continue;
+            KLoop *cut = o[n - 1];
+            cut->from = dim_mulc(l->g, part_var(l), l->sub->step);
+            cut->extent = dim_min(l->g, dim_addc(l->g, cut->from, l->sub->step), l->sub->space[i]);
+            cut->times = dim_const(l->g, l->sub->step);
+        }
     l->row_loop = n ? o[n - 1] : NULL;
     return n;
 }
@@ -281,9 +294,10 @@ void fold_update(Lowering *l, KFold *a, KVal *v, Dim *const *in)
     }
     if (a->kind == FOLD_argmax || a->kind == FOLD_argmin) {
         int axis = 0;
-        while (!(a->node->axes >> axis & 1)) axis++;
-        ASSERT(a->node->axes == 1u << axis);
-        a->index = val_index(l, in[axis]);
+        const Node *f = fold_whole(a->node);
+        while (!(f->axes >> axis & 1)) axis++;
+        ASSERT(f->axes == 1u << axis);
+        a->index = val_index(l, a->node->whole ? dim_sub(l->g, in[axis], dim_mulc(l->g, part_var(l), a->node->step)) : in[axis]);
     }
     block_add(l, l->cur, (KStmt){ .kind = KS_update, .fold = a });
 }
@@ -399,8 +413,11 @@ static KVal *row_again(Lowering *l, const Node *n, KVal *v)
     Dim *off = dim_const(l->g, 0), *stride = dim_const(l->g, 1);
     for (int i = l->sub->rank - 1; i >= 0; i--)
         if (l->sub->rows >> i & 1) {
-            off = dim_add(l->g, off, dim_mul(l->g, dim_idx(l->g, SPACE_VAR + i, l->sub->space[i]), stride));
-            stride = dim_mul(l->g, stride, l->sub->space[i]);
+            bool cut = l->sub->step && i == l->sub->part;
+            Dim *at = dim_idx(l->g, SPACE_VAR + i, l->sub->space[i]);
+            if (cut) at = dim_sub(l->g, at, dim_mulc(l->g, part_var(l), l->sub->step));
+            off = dim_add(l->g, off, dim_mul(l->g, at, stride));
+            stride = dim_mul(l->g, stride, cut ? dim_const(l->g, l->sub->step) : l->sub->space[i]);
         }
     KBuf b = { .node = n, .dt = dtype_info[v->dt].compute == DT_i32 ? DT_i32 : dtype_info[v->dt].compute, .read = true, .write = true, .scratch = true, .size = stride };
     if (v->dt == DT_bool) b.dt = DT_bool;
@@ -441,8 +458,8 @@ static KVal *demand_row_fold(Lowering *l, const Node *f)
     for (int i = 0; i < l->sub->nnode && n < (int)COUNT_OF(fold); i++) {    /* and its siblings: they need nothing that only this loop gives */
         const Node *s = l->sub->node[i];
         if (s->op != OP_fold || !l->sub->iter[s->id] || stage_of(l, s, seen) != stage) continue;
-        Dim *idx[MAX_RANK]; int r = 0;
-        for (int k = 0; k < s->in[0]->rank; k++) if (!(s->axes >> k & 1)) idx[r++] = l->sub->iter[s->id][k];
+        Dim *idx[MAX_RANK];
+        fold_index(l->g, s, l->sub->iter[s->id], idx);
         MemoEntry *e = memo_find(l, s, idx);
         if (e && block_open(l, e->val->block)) continue;
         fold[n++] = fold_new(l, s);
@@ -450,7 +467,7 @@ static KVal *demand_row_fold(Lowering *l, const Node *f)
     KLoop *loop[MAX_RANK];
     int nl = rows_open(l, loop);
     for (int i = 0; i < n; i++) {
-        KVal *v = demand(l, fold[i]->node->in[0], l->sub->iter[fold[i]->node->id]);
+        KVal *v = demand(l, fold_whole(fold[i]->node)->in[0], l->sub->iter[fold[i]->node->id]);
         fold[i]->loop = nl ? loop[0] : NULL;
         fold_update(l, fold[i], v, l->sub->iter[fold[i]->node->id]);
     }
@@ -460,8 +477,8 @@ static KVal *demand_row_fold(Lowering *l, const Node *f)
     for (int i = 0; i < n; i++) {
         const Node *s = fold[i]->node;
         KVal *v = fold_result(l, fold[i]);
-        Dim *idx[MAX_RANK]; int r = 0;
-        for (int k = 0; k < s->in[0]->rank; k++) if (!(s->axes >> k & 1)) idx[r++] = l->sub->iter[s->id][k];
+        Dim *idx[MAX_RANK];
+        fold_index(l->g, s, l->sub->iter[s->id], idx);
         memo_put(l, s, idx, v);
         stores_for(l, s, idx, v);
         if (s == f) result = v;
@@ -642,8 +659,8 @@ static void lower_row_folds(Lowering *l)
             int s = stage_of(l, f, seen);
             more |= s > stage;
             if (s != stage) continue;
-            Dim *idx[MAX_RANK]; int r = 0;
-            for (int k = 0; k < f->in[0]->rank; k++) if (!(f->axes >> k & 1)) idx[r++] = l->sub->iter[f->id][k];
+            Dim *idx[MAX_RANK];
+            fold_index(l->g, f, l->sub->iter[f->id], idx);
             demand(l, f, idx);
         }
     }
@@ -752,6 +769,7 @@ static LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, 
                 k->par[k->npar++] = (KAxis){ var, sub->space[i], 1 };
                 if (point_vec && i == lane) k->vec_var = var;
             }
+    if (sub->step && !dim_is_const(part_var(l))) k->par[k->npar++] = (KAxis){ part_var(l), part_var(l)->a, 1 };
     k->top = block_new(l, NULL, NULL);
     k->body = block_new(l, k->top, NULL);
     l->cur = l->point = k->body;

@@ -110,7 +110,7 @@ static bool merge_loops(LoopKernel *k, KBlock *b, int *count)
             KLoop *in = o->body->stmt.at[0].loop;
             Dim *outer = o->var, *inner = in->var, *t;
             int found = 0;
-            if (!in->blocked && loops_nested(k->body, outer, inner, &found) && found && merge_pair(k, outer, inner, &t, count)) {
+            if (!in->blocked && !o->from && !in->from && loops_nested(k->body, outer, inner, &found) && found && merge_pair(k, outer, inner, &t, count)) {
                 loops_replace(k->body, outer, t);
                 return true;
             }
@@ -126,7 +126,7 @@ void kernel_merge(LoopKernel *k)
     for (int i = 0; i + 1 < k->npar;) {
         Dim *a = k->par[i].var, *b = k->par[i + 1].var, *t;
         KLoop *vec = b == k->vec_var ? loop_inside(k->body, b) : NULL;
-        if (a == k->vec_var || !merge_pair(k, a, b, &t, &count)) { i++; continue; }
+        if (a == k->vec_var || (k->sub->step && (a->var == PART_VAR || b->var == PART_VAR)) || !merge_pair(k, a, b, &t, &count)) { i++; continue; }
         if (vec) { vec->var = t; vec->extent = t->a; k->vec_var = t; }
         k->par[i] = (KAxis){ t, t->a, 1 };
         for (int j = i + 1; j + 1 < k->npar; j++) k->par[j] = k->par[j + 1];
@@ -209,7 +209,7 @@ static void choose_steps(LoopKernel *k, KBlock *b)
         if (b->stmt.at[i].kind != KS_loop) continue;
         KLoop *o = b->stmt.at[i].loop;
         if (o->vector && !o->blocked) {
-            int64_t vecs = dim_hint(k->g, o->extent) / k->lanes;
+            int64_t vecs = dim_hint(k->g, loop_times(o)) / k->lanes;
             int nv = has_update(o->body) ? (o->body->stmt.n > 16 ? 2 : 4) : o->body->stmt.n <= 16 ? 2 : 1;
             if (nv == 4 && k->mr > 4) nv = 2;
             if (k->sched.vectors && k->sub->kind == SUB_rows) nv = k->sched.vectors;
@@ -237,8 +237,9 @@ static int64_t loop_steps(const LoopKernel *k, const KLoop *o, int64_t each)
 {
     int64_t unit = loop_unit(k, o);
     if (o->chunk || !each) return each ? 1 : 0;
-    if (!dim_is_const(o->extent) || o->extent->c / unit >= SUM_STEPS / each) return SUM_STEPS + 1;
-    return (o->extent->c / unit + 1) * each;
+    const Dim *n = loop_times(o);
+    if (!dim_is_const(n) || n->c / unit >= SUM_STEPS / each) return SUM_STEPS + 1;
+    return (n->c / unit + 1) * each;
 }
 
 static int64_t sum_steps(const LoopKernel *k, const KLoop *o, const KBlock *b)
@@ -284,7 +285,7 @@ static Dim *loops_work(const LoopKernel *k, const KBlock *b)
         const KStmt *s = &b->stmt.at[i];
         if (s->kind != KS_loop) { n += s->kind == KS_val && s->val->kind == KV_ew ? 1 : 0; continue; }
         Dim *x = loops_work(k, s->loop->body);
-        if (!s->loop->blocked) x = dim_mul(k->g, x, s->loop->times ? s->loop->times : s->loop->extent);
+        if (!s->loop->blocked) x = dim_mul(k->g, x, loop_times(s->loop));
         w = w ? dim_add(k->g, w, x) : x;
     }
     Dim *own = dim_const(k->g, n);

@@ -154,12 +154,6 @@ static void block_close_loop(const Streaming *t, KLoop *o)
     loop_close(t->l, o);
 }
 
-static void fold_index(const Streaming *t, const StreamFold *f, Dim **idx)
-{
-    (void)t;
-    for (int k = 0, r = 0; k < f->node->in[0]->rank; k++) if (!(f->node->axes >> k & 1)) idx[r++] = f->in[k];
-}
-
 /* A factor is the same along the axis: asked for at its place 0. */
 static KVal *factor(const Streaming *t, const StreamFold *f, const Node *n)
 {
@@ -214,7 +208,7 @@ static void lower_stage(const Streaming *t, int stage)
         const StreamFold *f = &s->fold[i];
         if (!acc[i]) continue;
         Dim *idx[MAX_RANK] = { 0 };
-        fold_index(t, f, idx);
+        fold_index(t->g, f->node, f->in, idx);
         KVal *block = fold_result(l, acc[i]), *old = scratch_load(l, t->state[i], f->node->dt, state_offset(t, f), f->node), *now;
         if (f->pivot) {
             now = two(l, OP_max, old, block);
@@ -253,7 +247,7 @@ static void lower_end(const Streaming *t)
         const StreamFold *f = &s->fold[i];
         bool last = i == s->nfold - 1;
         Dim *idx[MAX_RANK] = { 0 };
-        fold_index(t, f, idx);
+        fold_index(t->g, f->node, f->in, idx);
         KVal *by = factor(t, f, f->finish);
         KLoop *o[MAX_RANK];
         int n = last ? out_open(t, o, 1) : 0;

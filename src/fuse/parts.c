@@ -1,0 +1,128 @@
+/* Long folds in parts: a fold with few results and many elements becomes two, so that threads can share it.
+ *
+ * A fold of N elements along an axis is, for each P parts of C elements, a fold of the part, and then a fold of the parts' results: the merge. The part is an
+ * ordinary fold of a view that cuts the axis in two, [.., N, ..] to [.., P, C, ..], with the fold's identity past the end. It remembers the fold that it is a part of
+ * (Node.whole), so a kernel computes it at the points of that one, with whatever else is computed there: its parts are one more parallel axis. argmax and argmin carry
+ * the extreme beside the position. Narrow floats are widened, since they are rounded once.
+ *
+ * C depends on sizes only, never on threads: so do the results. */
+#include "fuse/fuse.h"
+
+enum { PART_ELEMENTS = 32768, LEAST_ELEMENTS = 4 * PART_ELEMENTS, ENOUGH_TASKS = 8, LEAST_PARTS = 8 };
+
+static int64_t size_hint(const Graph *g, const Dim *d) { int64_t n = dim_hint(g, d); return n > 0 ? n : 0; }
+
+/* Is some operand read at every point of n, so that it is no product of things that repeat (a contraction, which has kernels of its own)? */
+static bool reads_all(Graph *g, const Node *n, const Dim *count, int depth)
+{
+    const Dim *own = g_count(g, n);
+    if (n->op == OP_view) return reads_all(g, n->in[0], count, depth + 1);
+    if (own != count || n->op == OP_iota || n->op == OP_dims) return false;
+    if (!prim_info[n->op].elementwise || depth > 40) return true;
+    for (int i = 0; i < n->nin; i++) if (reads_all(g, n->in[i], count, depth + 1)) return true;
+    return false;
+}
+
+/* The axis of f's operand to cut, and the elements of a part along it; -1: f stays whole. */
+static int choose_axis(Graph *g, const Node *f, int64_t *step)
+{
+    const Node *x = f->in[0];
+    int64_t all = 1, tasks = 1;
+    int axis = -1, last = -1;
+    if (x->rank >= MAX_RANK || f->whole) return -1;
+    for (int k = 0; k < x->rank; k++) {
+        int64_t n = size_hint(g, x->dims[k]);
+        all = n && all > INT64_MAX / n ? INT64_MAX : all * n;
+        if (!dim_is(x->dims[k], 1)) last = k;
+    }
+    if (all < LEAST_ELEMENTS) return -1;
+    for (int k = 0; k < x->rank; k++) {
+        int64_t n = size_hint(g, x->dims[k]);
+        if (!(f->axes >> k & 1)) { tasks *= k == last ? (n + 63) / 64 : n; continue; }     /* columns go in lanes */
+        if (axis < 0 || (size_hint(g, x->dims[axis]) < LEAST_PARTS && n > size_hint(g, x->dims[axis]))) axis = k;
+    }
+    if (tasks >= ENOUGH_TASKS || axis < 0) return -1;
+    int64_t n = size_hint(g, x->dims[axis]), each = all / n;         /* elements beside one place of the axis */
+    *step = (PART_ELEMENTS + each - 1) / each;
+    if (*step > 64) *step = (*step + 63) / 64 * 64;
+    return n >= 2 * *step && reads_all(g, x, g_count(g, x), 0) ? axis : -1;
+}
+
+/* x with its axis cut into parts. */
+static Node *cut_view(Graph *g, Node *x, int axis, int64_t step, Scalar fill)
+{
+    Dim *dims[MAX_RANK], *idx[MAX_RANK], *c = dim_const(g, step);
+    for (int k = 0, m = 0; k < x->rank; k++) {
+        if (k == axis) {
+            dims[m] = dim_ceildiv(g, x->dims[k], c);
+            dims[m + 1] = c;
+            idx[k] = dim_add(g, dim_mulc(g, dim_idx(g, m, dims[m]), step), dim_idx(g, m + 1, c));
+            m += 2;
+        } else { dims[m] = x->dims[k]; idx[k] = dim_idx(g, m, dims[m]); m++; }
+    }
+    Pred inside = { idx[axis], x->dims[axis] };
+    View v = { .nidx = x->rank, .idx = idx, .npred = 1, .pred = &inside, .fill = fill };
+    return g_view(g, x, x->rank + 1, dims, &v);
+}
+
+/* The fold of each part: of a fold like f but of this kind, over x. */
+static Node *part_fold(Graph *g, const Node *f, Node *x, FoldKind kind, int axis, int64_t step)
+{
+    bool arg = kind == FOLD_argmax || kind == FOLD_argmin;
+    Dim *dims[MAX_RANK];
+    Node proto = *f, *in = x;
+    proto.kind = (uint8_t)kind; proto.dt = arg ? DT_i64 : x->dt; proto.in = &in; proto.last = arg && f->last;
+    const Node *whole = graph_add(g, &proto);
+    if (whole->op != OP_fold) return NULL;
+    in = cut_view(g, x, axis, step, fold_start(kind, x->dt));
+    if (in->op != OP_view || in->in[0]->op == OP_const) return NULL;
+    proto.axes = (f->axes & (axis_bit(axis) - 1)) | (f->axes & ~(axis_bit(axis) - 1)) << 1;
+    proto.rank = 0;
+    for (int k = 0; k < in->rank; k++) if (!(proto.axes >> k & 1)) dims[proto.rank++] = in->dims[k];
+    proto.dims = dims;
+    proto.whole = whole; proto.axis = axis; proto.step = step;
+    return graph_add(g, &proto);
+}
+
+static Node *in_parts(Graph *g, const Node *f)
+{
+    int64_t step;
+    int axis = choose_axis(g, f, &step), at = 0;
+    if (axis < 0) return NULL;
+    for (int k = 0; k < axis; k++) at += !(f->axes >> k & 1);        /* the parts' axis in the results */
+    bool arg = f->kind == FOLD_argmax || f->kind == FOLD_argmin, narrow = dtype_is_float(f->dt) && dtype_size(f->dt) < 4 && (f->kind == FOLD_sum || f->kind == FOLD_prod);
+    Node *x = narrow ? g_cast(g, f->in[0], DT_f32) : f->in[0];
+    Node *p = part_fold(g, f, x, arg ? f->kind == FOLD_argmax ? FOLD_max : FOLD_min : (FoldKind)f->kind, axis, step);
+    if (!p) return NULL;
+    if (!arg) return g_cast(g, g_fold(g, (FoldKind)f->kind, p, axis_bit(at), false), f->dt);
+    Node *i = part_fold(g, f, x, (FoldKind)f->kind, axis, step);
+    if (!i) return NULL;
+    Node *which = g_argfold(g, (FoldKind)f->kind, p, at, false, f->last), *place;
+    Dim *idx[MAX_RANK];
+    for (int k = 0, m = 0; k < i->rank; k++) idx[k] = k == at ? dim_idx(g, DIM_OPERAND, i->dims[k]) : dim_idx(g, m, which->dims[m]), m += k != at;
+    place = g_gather(g, i, 1, &which, which->rank, which->dims, &(View){ .nidx = i->rank, .idx = idx });
+    return g2(g, OP_add, place, g2(g, OP_mul, which, g_int(g, DT_i64, step)));
+}
+
+void parts_choose(Ctx *cx, Arena *a, Graph *g)
+{
+    int n = g->node.n, origin = g->cur_origin, changed = 0;
+    bool any = false;
+    int64_t step;
+    for (int id = 0; id < n && !any; id++) any = g->node.at[id]->op == OP_fold && choose_axis(g, g->node.at[id], &step) >= 0;
+    if (!any) return;
+    uint8_t *live = graph_live(a, g);
+    Node **made = NEWS(a, Node *, n + 1);
+    for (int id = 0; id < n; id++) {
+        Node *x = g->node.at[id];
+        if (!live[id]) continue;
+        if ((id & 255) == 0) ctx_poll(cx);
+        g->cur_origin = x->origin;
+        made[id] = graph_remake(g, x, made);
+        Node *y = made[id]->op == OP_fold ? in_parts(g, made[id]) : NULL;
+        if (y) { made[id] = y; changed++; }
+    }
+    for (int i = 0; i < g->output.n; i++) g->output.at[i].node = made[g->output.at[i].node->id];
+    g->cur_origin = origin;
+    if (changed) log_line(cx, 2, "parts: %d folds are shared between threads", changed);
+}
