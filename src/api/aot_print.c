@@ -96,11 +96,13 @@ static void print_ports(Aot *x, Text *t, const char *what, int n, const AotPort 
         for (char *s = file; *s; s++) if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+", *s)) *s = '_';
         if (file[0] == '.') file[0] = '_';
         bool plain = dtype_info[p[i].dt].numpy[0] != 'V';
-        text_add(t, "    { \"%.200s\", \"%s%s\", \"%s\", %d, %d, %" PRId64 ", {", file, npy_descr(p[i].dt), dtype_info[p[i].dt].numpy, plain ? "" : dtype_info[p[i].dt].name, dtype_info[p[i].dt].bytes, p[i].rank, p[i].bytes);
+        const int bits = dtype_bits(p[i].dt);
+        text_add(t, "    { \"%.200s\", \"%s%s\", \"%s\", %d, %d, %d, %d, %" PRId64 ", {", file, npy_descr(p[i].dt), dtype_info[p[i].dt].numpy, plain ? "" : dtype_info[p[i].dt].name,
+            dtype_info[p[i].dt].bytes, p[i].rank, bits < 8 ? bits : 0, bits < 8 && dtype_info[p[i].dt].class == 'S' ? 1 << (bits - 1) : 0, p[i].bytes);
         for (int k = 0; k < p[i].rank; k++) text_add(t, "%s%" PRId64, k ? ", " : " ", p[i].dims[k]);
         text_add(t, "%s } },\n", p[i].rank ? "" : " 0");
     }
-    if (!n) text_add(t, "    { \"\", \"\", \"\", 0, 0, 0, { 0 } },\n");
+    if (!n) text_add(t, "    { \"\", \"\", \"\", 0, 0, 0, 0, 0, { 0 } },\n");
     text_add(t, "};\n");
 }
 
@@ -129,7 +131,8 @@ void aot_tail(Aot *x, Text *t)
     text_add(t, "    return %s_run(&i, &o, workspace);\n}\n#endif\n\n#ifdef MODEL_MAIN\n", x->lower);
     text_add(t, "enum { NIN = %d, NOUT = %d, NSIZE = %d };\n#define WORKSPACE %s_WORKSPACE\n#define WEIGHTS_FILE %s%s%s\n", f->nin, f->nout, f->nsize, x->upper,
         x->o->weights == AOT_POINTER ? "\"" : "", x->o->weights == AOT_POINTER ? x->o->bin : "NULL", x->o->weights == AOT_POINTER ? "\"" : "");
-    text_add(t, "struct port { const char *file, *descr, *mark; int size, rank; int64_t bytes, dims[16]; };        /* a dim below 0: ~ number of a size */\n");
+    text_add(t, "/* bits: of an element below a byte, else 0; a file has them without their sign. A dim below 0: ~ number of a size */\n"
+        "struct port { const char *file, *descr, *mark; int size, rank; unsigned bits, sign; int64_t bytes, dims[16]; };\n");
     print_ports(x, t, "in", f->nin, f->in);
     print_ports(x, t, "out", f->nout, f->out);
     text_put(t, aot_main, strlen(aot_main));

@@ -146,7 +146,7 @@ static const char *element_c(const AotSegment *q, const Node *n, int64_t e, int 
     switch (n->op) {
     case OP_input:
         if (!dtype_is_int(n->dt) && n->dt != DT_bool) return NULL;
-        return arena_fmt(a, "(i64)((const %s *)%s)[%" PRId64 "]", aot_ctype(n->dt), q->in[n->index].ptr, e);
+        return arena_fmt(a, "(i64)((const %s *)(%s))[%" PRId64 "]", aot_ctype(n->dt), q->in[n->index].ptr, e);
     case OP_const: {
         if (!dtype_is_int(n->dt)) return NULL;
         return arena_fmt(a, "%" PRId64, scalar_load(n->dt, tensor_at(n->tensor, e)).i);
@@ -237,6 +237,12 @@ static void bind_symbols(AotSegment *q, const int64_t *met)
         }
         const char *e = element_c(q, s->node, s->elem, 0);
         if (!e) fail(x->cx, E_UNSUPPORTED, "%s: a size is computed from data in a way that has no form in C yet", origin_name(g, s->node->origin));
+        if (s->hint < 1) {        /* the graph is for this value alone: graph_sym */
+            q->lo[k] = q->hi[k] = s->hint;
+            q->sym[k] = arena_fmt(x->a, "%" PRId64, s->hint);
+            aot_line(x, "if (%s != %s) %s;", e, q->sym[k], x->miss);
+            continue;
+        }
         const char *var = arena_fmt(x->a, "size%d", x->nvar++);
         const int64_t most = met && met[k] > s->hint ? met[k] : s->hint;
         q->sym[k] = var; q->lo[k] = 0; q->hi[k] = most;

@@ -123,7 +123,7 @@ Dim *graph_sym(Graph *g, const Sym *sym)
         return d;
     }
     Dim *c = dim_const(g, own.hint);
-    graph_guard(g, d, '=', c, "a size of 0 stays 0");
+    graph_guard(g, d, '=', c, "a value below 1 stays what it is");
     return c;
 }
 

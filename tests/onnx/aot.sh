@@ -106,7 +106,7 @@ command -v clang >/dev/null && compilers=gcc,clang
 awk -F'\t' 'NR > 1 && $1 !~ /^light/ { print "onnx/" $1 }' "$SN_CASES/onnx-cases.tsv" >"$T/all"
 if [ "${MODES:-}" != all ]; then
     awk 'NR % 97 == 5' "$T/all" >"$T/list"
-    printf 'onnx/node/%s\n' test_loop11 test_scan9_sum test_nonzero_example test_nonmaxsuppression_limit_output_size test_unique_sorted_with_axis_3d test_top_k test_compress_0 test_det_nd >>"$T/list"
+    printf 'onnx/node/%s\n' test_loop11 test_scan9_sum test_nonzero_example test_nonmaxsuppression_limit_output_size test_unique_sorted_with_axis_3d test_top_k test_compress_0 test_det_nd test_cast_FLOAT_to_INT4 test_dequantizelinear_int4 test_linear_attention_linear_expanded >>"$T/list"
     take < <(python3 tests/lib/aot.py "$T/list" $known --cc $compilers)
     finish
 fi
