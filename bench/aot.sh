@@ -1,8 +1,9 @@
 #!/bin/bash
 # aot.sh [MODEL]...: models ahead of time: packages against programs, and against the C files of emx-onnx-cgen and onnx2c; sizes and times of compiling.
 #
-# All run on one thread, pinned, in turns within one process (bench/aot.c); the rivals' C is compiled with -O3 -march=native. emx-onnx-cgen comes from PyPI into
-# a folder below the build; onnx2c is built from source by whoever wants it in the table: ONNX2C names the program.
+# All run on one thread, pinned, in turns within one process (bench/aot.c); the rivals' C is compiled with -O3 -march=native, from the model as onnxsim writes
+# it for the sizes of the test's inputs: neither takes dynamic sizes. emx-onnx-cgen and onnxsim come from PyPI into a folder below the build; onnx2c is built
+# from source by whoever wants it in the table: ONNX2C names the program.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 BUILD=$(realpath "${BUILD:-build}")
@@ -14,11 +15,23 @@ mkdir -p "$work"
 cmake --build "$BUILD" --target bench_aot >/dev/null
 emx=$work/venv/bin/emx-onnx-cgen
 if [ ! -x "$emx" ]; then
-    { python3 -m venv "$work/venv" && "$work/venv/bin/pip" install -q emx-onnx-cgen; } >"$work/pip.log" 2>&1 || echo "aot: emx-onnx-cgen could not be installed: left out"
+    { python3 -m venv "$work/venv" && "$work/venv/bin/pip" install -q emx-onnx-cgen onnxsim onnxruntime; } >"$work/pip.log" 2>&1 || echo "aot: emx-onnx-cgen could not be installed: left out"
 fi
 onnx2c=${ONNX2C:-$(command -v onnx2c || true)}
 [ -n "$onnx2c" ] || echo "aot: onnx2c is not there (ONNX2C names the program): left out"
 echo "$(date -u +%F) $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2-), load $(cut -d' ' -f1 /proc/loadavg), $(cc --version | head -n 1)"
+
+# plain_model CASE OUT.onnx
+plain_model() {
+    "$work/venv/bin/python" - "$@" <<'END'
+import sys, onnx, onnxsim
+m, shapes = onnx.load(sys.argv[1] + "/model.onnx"), {}
+known = {t.name for t in m.graph.initializer}
+for i, v in enumerate(v for v in m.graph.input if v.name not in known):
+    with open("%s/test_data_set_0/input_%d.pb" % (sys.argv[1], i), "rb") as f: shapes[v.name] = list(onnx.TensorProto.FromString(f.read()).dims)
+onnx.save(onnxsim.simplify(m, overwrite_input_shapes=shapes)[0], sys.argv[2])
+END
+}
 
 # rival NAME FILE.c MODEL: a library whose bench_call hands the arrays on in the order of the inputs and outputs
 rival() {
@@ -62,17 +75,17 @@ print("\n".join(aot.inputs(sys.argv[1])))' "$dir/model.onnx")
     "$SINTER" compile "$dir/model.onnx" "${flags[@]}" --weights pointer --isa plain -o "$work/plain.o" >/dev/null
     size "$work/plain.o" | awk 'NR == 2 { print "plain object code: " $1 " bytes" }'
     taskset -c 0 "$BUILD/bench_aot" "$dir" "$work/$model.sinter"
-    if [ -x "$emx" ]; then
-        mkdir -p "$work/emx"
-        if (cd "$work/emx" && "$emx" compile "$dir/model.onnx" "$work/emx/model.c") >"$work/emx.log" 2>&1 && rival emx "$work/emx/model.c" "$dir" 2>"$work/emx.log"; then
-            printf 'emx-onnx-cgen: '
-            taskset -c 0 "$BUILD/bench_aot" "$dir" "$work/$model.sinter" "$work/emx.so" || true
-        else echo "emx-onnx-cgen: no C file of this model: $(tail -n 1 "$work/emx.log" | cut -c1-150)"; fi
-    fi
-    if [ -n "$onnx2c" ]; then
-        if "$onnx2c" "$dir/model.onnx" >"$work/onnx2c.c" 2>"$work/onnx2c.log" && rival onnx2c "$work/onnx2c.c" "$dir" 2>"$work/onnx2c.log"; then
-            printf 'onnx2c: '
-            taskset -c 0 "$BUILD/bench_aot" "$dir" "$work/$model.sinter" "$work/onnx2c.so" || true
-        else echo "onnx2c: no C file of this model: $(tail -n 1 "$work/onnx2c.log" | cut -c1-150)"; fi
-    fi
+    plain_model "$dir" "$work/plain.onnx" 2>"$work/plain.log" || { echo "onnxsim: $(tail -n 1 "$work/plain.log" | cut -c1-150)"; continue; }
+    mkdir -p "$work/emx-onnx-cgen" "$work/onnx2c"
+    for name in emx-onnx-cgen onnx2c; do
+        file=$work/$name/model.c log=$work/$name.log
+        case $name in
+        emx-onnx-cgen) [ -x "$emx" ] || continue; make=("$emx" compile "$work/plain.onnx" "$file") ;;
+        onnx2c) [ -n "$onnx2c" ] || continue; make=(bash -c '"$0" "$1" >"$2"' "$onnx2c" "$work/plain.onnx" "$file") ;;
+        esac
+        if (cd "$work/$name" && timeout 300 "${make[@]}") >"$log" 2>&1 && rival $name "$file" "$dir" 2>"$log"; then
+            printf '%s: ' $name
+            taskset -c 0 "$BUILD/bench_aot" "$dir" "$work/$model.sinter" "$work/$name.so" || true
+        else echo "$name: no library of this model: $(tail -n 1 "$log" | cut -c1-150)"; fi
+    done
 done
