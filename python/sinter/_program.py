@@ -291,7 +291,7 @@ def export(model: ModelLike, path: str | os.PathLike[str], *inputs: Any, isa: st
 
     path       its ending says what: .c (and .h beside it), .o, .so, or .sinter, a package for load_package
     inputs     for each input a sequence of ints, its sizes, or an array, where shapes or branches depend on its values
-    isa        "plain", "sse2", "avx2", "avx512", "neon", "auto"; None: "plain" for .c, else this machine's
+    isa        "plain", "sse2", "avx2", "avx512", "avx512vnni", "neon", "auto"; None: "plain" for .c, else this machine's
     weights    "file", "bin" (in NAME.bin beside it) or "pointer" (there, and the caller gives its bytes)
     threads    the most that a run may use
     ranges     symbolic sizes that stay parameters, each with its least value; the most is the size in the inputs

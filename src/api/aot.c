@@ -328,7 +328,7 @@ static void print_set(Ctx *cx, Aot *x, AotSet *set, Device *device)
     x->nvar = 0;
     x->miss = arena_fmt(a, "return %s_SIZES", x->upper);
     x->suffix = set->suffix;
-    x->target = (Target){ .name = "cpu", .dialect = &dialect_c, .api = &dev_cpu, .device = device, .isa = set->isa, .lanes = gen_c_lanes(set->isa), .prelude = gen_c_prelude(a, set->isa), .rules = rules_new(cx, a, cx->opt.rules), .ahead = true };
+    x->target = (Target){ .name = "cpu", .dialect = &dialect_c, .api = &dev_cpu, .device = device, .isa = set->isa, .vectors = gen_c_vectors(set->isa), .prelude = gen_c_prelude(a, set->isa), .rules = rules_new(cx, a, cx->opt.rules), .ahead = true };
     x->helpers = gen_c_helpers(cx, a, set->isa, set->suffix);
     AotStep *first = trace_graph(cx, x, x->m->graph, 0, NULL, x->args, NULL);
     x->t = &body;
@@ -494,12 +494,14 @@ static void print_source(Aot *x, AotSet *set, int nset, int64_t workspace, Text 
     }
     if (nset == 1) text_add(t, "    return run%s(in, out, workspace);\n", set[0].suffix);
     for (int i = nset - 1; i >= 0 && nset > 1; i--) {
-        static const struct { const char *isa, *test; } need[] = {
-            { "avx512", "__builtin_cpu_supports(\"avx512f\") && __builtin_cpu_supports(\"avx512bw\") && __builtin_cpu_supports(\"avx512dq\") && __builtin_cpu_supports(\"avx512vl\")" },
-            { "avx2", "__builtin_cpu_supports(\"avx2\") && __builtin_cpu_supports(\"fma\")" } };
-        for (size_t k = 0; k < COUNT_OF(need); k++)
-            if (!strcmp(need[k].isa, set[i].isa)) text_add(t, "    if (%s) return run%s(in, out, workspace);\n", need[k].test, set[i].suffix);
-        if (i == 0) text_add(t, "    return run%s(in, out, workspace);\n", set[0].suffix);
+        Text test = { .arena = x->a };
+        const char *feature = isa_find(set[i].isa)->features;
+        for (size_t n = 0; *feature; feature += n + (feature[n] == ',')) {
+            n = strcspn(feature, ",");
+            if (strncmp(feature, "f16c", n)) text_add(&test, "%s__builtin_cpu_supports(\"%.*s\")", test.n ? " && " : "", (int)n, feature);      /* avx2 has f16c; older compilers don't know the word here */
+        }
+        if (i) text_add(t, "    if (%s) return run%s(in, out, workspace);\n", test.at, set[i].suffix);
+        else text_add(t, "    return run%s(in, out, workspace);\n", set[0].suffix);
     }
     text_add(t, "}\n");
     aot_tail(x, t);
@@ -533,7 +535,7 @@ static void fill_ports(Aot *x, AotFiles *f)
 
 void aot_compile(Ctx *cx, Arena *a, const OnnxModel *m, const Tensor *args, const AotOptions *o, AotFiles *out)
 {
-    static const char *const every[] = { "plain", "avx2", "avx512" };
+    static const char *const every[] = { "plain", "avx2", "avx512", "avx512vnni" };
     Aot *x = NEW(a, Aot);
     *x = (Aot){ .cx = cx, .a = a, .m = m, .o = o, .args = args };
     model_inputs(a, m, &x->narg);
@@ -545,6 +547,7 @@ void aot_compile(Ctx *cx, Arena *a, const OnnxModel *m, const Tensor *args, cons
     x->in_name = member_names(x, x->narg, input_name, "in");
     x->out_name = member_names(x, m->graph->nout, output_name, "out");
     bool all = !strcmp(o->isa, "auto");
+    if (!all && !isa_find(o->isa)) fail(cx, E_INVALID, "there is no instruction set '%s'", o->isa);
     int nset = all ? (int)COUNT_OF(every) : 1;
     AotSet *set = NEWS(a, AotSet, nset);
     int64_t workspace = 0;

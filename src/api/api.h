@@ -77,7 +77,7 @@ typedef struct Segment Segment;
 /* The device a segment is for: what it prints for and runs on. Shared by all segments of a program. ahead: kernels are only printed, but for those that run
  * once; without a device the interpreter computes what these would. */
 typedef struct Target {
-    const char *name; const Dialect *dialect; const DeviceApi *api; Device *device; const char *isa, *prelude; int lanes; const RuleSet *rules; bool ahead;
+    const char *name; const Dialect *dialect; const DeviceApi *api; Device *device; const char *isa, *prelude; Vectors vectors; const RuleSet *rules; bool ahead;
     Records *records; const char *machine, *compiler;        /* tuned.c */
 } Target;
 /* target.c: by Options.target ("cpu", or another row of targets.def, which may have ":..." for the device behind it). The prelude lies in a. Raises INVALID for a

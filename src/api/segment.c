@@ -111,7 +111,7 @@ static void add_packing(Ctx *cx, Segment *s, LoopKernel *k, KBuf *b)
     b->node = v;
     b->last = 0;
     for (int i = 0; i < s->npart; i++) if (s->part[i].loops && s->part[i].sub->nstore && s->part[i].sub->store[0].node == v) return;     /* there already */
-    part_add(cx, s, sub, kernel_lower(cx, s->arena, g, sub, s->target->lanes), false, NULL);
+    part_add(cx, s, sub, kernel_lower(cx, s->arena, g, sub, s->target->vectors), false, NULL);
 }
 
 static void print_kernels(Ctx *cx, Segment *s)
@@ -209,7 +209,7 @@ static void plan_again(Ctx *cx, Segment *s, const char *cut)
     const char *off = cx->opt.off;
     bool fuse = strncmp(cut, "off=", 4) == 0;
     if (fuse) cx->opt.off = off && off[0] ? arena_fmt(s->arena, "%s,%s", off, cut + 4) : cut + 4;
-    s->plan = plan_make(cx, s->arena, s->g, s->target->rules, fuse, s->target->lanes != LANES_simt);
+    s->plan = plan_make(cx, s->arena, s->g, s->target->rules, fuse, s->target->vectors.lanes != LANES_simt);
     cx->opt.off = off;
     s->part = NEWS(s->arena, Part, s->plan->nkernel + 1);
     s->npart = s->limit.n = 0;
@@ -220,11 +220,11 @@ Plan *segment_plan(Ctx *cx, Arena *a, const Target *t, Graph *g, const ProgramOp
     if (o->fuse) {
         graph_rewrite(cx, a, g, t->rules, rewrites);
         if (!list_has(cx->opt.off, "integers")) integers_choose(cx, a, g);
-        if (t->lanes > 1 && !list_has(cx->opt.off, "layout")) layout_choose(cx, a, g);
+        if (t->vectors.lanes > 1 && !list_has(cx->opt.off, "layout")) layout_choose(cx, a, g);
     }
-    if (t->lanes != LANES_simt && !list_has(cx->opt.off, "parts")) parts_choose(cx, a, g);
+    if (t->vectors.lanes != LANES_simt && !list_has(cx->opt.off, "parts")) parts_choose(cx, a, g);
     if (o->check) graph_check(cx, g);
-    return plan_make(cx, a, g, t->rules, o->fuse, t->lanes != LANES_simt);
+    return plan_make(cx, a, g, t->rules, o->fuse, t->vectors.lanes != LANES_simt);
 }
 
 static void segment_make(Ctx *cx, void *arg)

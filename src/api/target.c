@@ -30,7 +30,7 @@ void target_open(Ctx *cx, Arena *a, const Options *opt, Target *t)
     *t = (Target){ .name = info->name, .dialect = info->dialect, .api = info->api, .rules = rules_new(cx, a, opt->rules) };
     if (info->api->open(&t->device, opt, &e) != E_OK) fail(cx, e.code, "%s", e.text);
     t->isa = info->api->isa(t->device);
-    t->lanes = info->dialect->lanes(t->isa);
+    t->vectors = info->dialect->vectors(t->isa);
     t->prelude = info->dialect->prelude(a, t->isa);
 }
 

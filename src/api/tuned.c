@@ -38,7 +38,7 @@ static RecordKey tuned_key(const Target *t, const char *kernel, const char *buck
 LoopKernel *tuned_lower(Ctx *cx, Segment *s, const Subgraph *sub, const char **structure)
 {
     const Target *t = s->target;
-    LoopKernel *k = kernel_lower(cx, s->arena, s->g, sub, t->lanes);
+    LoopKernel *k = kernel_lower(cx, s->arena, s->g, sub, t->vectors);
     Sched want = { 0 };
     bool records = t->records && !s->opt.plain;
     *structure = NULL;
@@ -54,7 +54,7 @@ LoopKernel *tuned_lower(Ctx *cx, Segment *s, const Subgraph *sub, const char **s
     if (s->opt.force_kernel && !strcmp(s->opt.force_kernel, src.name)) want = s->opt.force;
     if (!memcmp(&want, &(Sched){ 0 }, sizeof want)) return k;
     log_line(cx, 3, "kernel %s: %s", src.name, sched_text(s->arena, &want));
-    return kernel_lower_as(cx, s->arena, s->g, sub, t->lanes, &want);
+    return kernel_lower_as(cx, s->arena, s->g, sub, t->vectors, &want);
 }
 
 char *tuned_graph(Arena *a, const Segment *s)

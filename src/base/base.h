@@ -127,6 +127,12 @@ static inline bool dtype_is_int(DType t) { return dtype_info[t].class == 'S' || 
 static inline size_t dtype_size(DType t) { return (size_t)dtype_info[t].bytes; }
 int dtype_bits(DType t);                /* 4 for i4, u4 and f4e2m1, 2 for i2 and u2, else 8 * bytes: the size in a file */
 
+/* ---- isa.c --------------------------------------------------------------------------------------------------------- */
+typedef struct IsaInfo { const char *name, *machine, *features, *macros; int level, lanes; bool quads; } IsaInfo;      /* a row of isas.def */
+const IsaInfo *isa_list(int *n);
+const IsaInfo *isa_find(const char *name);               /* NULL when there is none of this name */
+bool isa_within(const IsaInfo *x, const IsaInfo *of);    /* a processor that has `of` has x */
+
 /* One scalar of any dtype. Floats live in f, integers and bool in i (u64 as its bit pattern). */
 typedef union Scalar { double f; int64_t i; uint64_t u; } Scalar;
 Scalar scalar_load(DType t, const void *p);

@@ -306,14 +306,6 @@ static void index_items(Helpers *h, int side)
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------------------------------- */
-static const struct { const char *isa, *macros, *target; } isa_row[] = {
-    { "plain", "", NULL },
-    { "sse2", "__SSE2__", NULL },
-    { "avx2", "__SSE2__ __AVX2__ __FMA__ __F16C__", "avx2,fma,f16c" },
-    { "avx512", "__SSE2__ __AVX2__ __FMA__ __F16C__ __AVX512F__ __AVX512DQ__ __AVX512BW__ __AVX512VL__", "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c" },
-    { "neon", "__ARM_FEATURE_FMA", NULL },
-};
-
 static void expander_init(Helpers *h, Expander *x, const char *macros, bool clang, const char *prelude)
 {
     *x = (Expander){ h->cx, h->a, mapstr_new(h->a) };
@@ -334,22 +326,18 @@ Helpers *gen_c_helpers(Ctx *cx, Arena *a, const char *isa, const char *suffix)
 {
     Helpers *h = NEW(a, Helpers);
     h->cx = cx; h->a = a; h->suffix = suffix;
-    for (size_t i = 0; i < COUNT_OF(isa_row); i++) {
-        if (strcmp(isa_row[i].isa, isa)) continue;
-        Text p = { .arena = a };
-        for (const char *s = gen_c_prelude(a, isa); *s;) {     /* UNROLL stays a macro */
-            const char *e = strchr(s, '\n');
-            size_t n = e ? (size_t)(e - s) + 1 : strlen(s);
-            if (strncmp(s, "#define UNROLL", 14)) text_put(&p, s, n);
-            s += n;
-        }
-        h->target = isa_row[i].target;
-        if (h->target) h->attribute = arena_fmt(a, "TARGET%s ", suffix);
-        expander_init(h, &h->gnu, isa_row[i].macros, false, p.at);
-        expander_init(h, &h->clang, isa_row[i].macros, true, p.at);
-        return h;
+    const IsaInfo *set = isa_find(isa);
+    Text p = { .arena = a };
+    for (const char *s = gen_c_prelude(a, isa); *s;) {     /* UNROLL stays a macro */
+        const char *e = strchr(s, '\n');
+        size_t n = e ? (size_t)(e - s) + 1 : strlen(s);
+        if (strncmp(s, "#define UNROLL", 14)) text_put(&p, s, n);
+        s += n;
     }
-    fail(cx, E_INVALID, "there is no instruction set '%s'", isa);
+    if (set->features[0]) { h->target = set->features; h->attribute = arena_fmt(a, "TARGET%s ", suffix); }
+    expander_init(h, &h->gnu, set->macros, false, p.at);
+    expander_init(h, &h->clang, set->macros, true, p.at);
+    return h;
 }
 
 static void put_tokens(Helpers *h, Text *t, const Toks *v, bool keep_lines)

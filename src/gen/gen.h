@@ -20,7 +20,7 @@ typedef struct KernelSource {
 /* A language that kernels are printed in; api/targets.def joins it with a device. */
 typedef struct Dialect {
     const char *name;
-    int (*lanes)(const char *isa);      /* what kernel_lower is told */
+    Vectors (*vectors)(const char *isa);
     const char *(*prelude)(Arena *a, const char *isa);
     void (*print)(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out);
 } Dialect;
@@ -28,13 +28,13 @@ extern const Dialect dialect_c, dialect_opencl, dialect_cuda;
 
 /* Prints a kernel as C. The text depends on structure only: sizes of 8 and more are arguments, so equal kernels of different sizes are one. */
 void gen_c(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out);
-/* What precedes kernels in a translation unit for an instruction set ("avx512", "avx2", "sse2", "neon", "plain"), and its float lanes. */
+/* What precedes kernels in a translation unit for an instruction set (a row of isas.def), and its vectors. */
 const char *gen_c_prelude(Arena *a, const char *isa);
-int gen_c_lanes(const char *isa);
+Vectors gen_c_vectors(const char *isa);
 
 /* ---- expand.c: kernels and the helpers they use, as source that stands alone ------------------------------------------------------------------ */
 typedef struct Helpers Helpers;
-Helpers *gen_c_helpers(Ctx *cx, Arena *a, const char *isa, const char *suffix);      /* suffix: put behind each of their names; "" for one instruction set */
+Helpers *gen_c_helpers(Ctx *cx, Arena *a, const char *isa, const char *suffix);      /* isa: a row of isas.def; suffix: put behind each of their names; "" for one instruction set */
 Helpers *gen_c_helpers_of(Ctx *cx, Arena *a, const char *text);  /* of another text than the prelude */
 const char *gen_c_standalone(Helpers *h, const char *code);      /* a kernel's KernelSource.code without macros; notes which helpers it uses */
 void gen_c_helpers_print(Helpers *h, Text *t);                   /* those that were noted; call it after the kernels */

@@ -9,12 +9,10 @@
 
 #include "gen/prelude.h"                 /* made from the files of prelude: static const char prelude_NAME[] */
 
-int gen_c_lanes(const char *isa)
+Vectors gen_c_vectors(const char *isa)
 {
-    if (!strcmp(isa, "avx512")) return 16;
-    if (!strcmp(isa, "avx2")) return 8;
-    if (!strcmp(isa, "sse2") || !strcmp(isa, "neon")) return 4;
-    return 1;
+    const IsaInfo *i = isa_find(isa);
+    return (Vectors){ i->lanes, i->quads };
 }
 
 static void template_put(Text *t, const char *s, const char *with)
@@ -28,7 +26,7 @@ static void template_put(Text *t, const char *s, const char *with)
 
 const char *gen_c_prelude(Arena *a, const char *isa)
 {
-    int n = gen_c_lanes(isa);
+    int n = gen_c_vectors(isa).lanes;
     Text t = { .arena = a };
     text_add(&t, "#define LANES %d\n#define IS_SIMT 0\n#define IS_VECTOR 0\n#define IS_VECTORv 1\n", n);
     text_put(&t, prelude_types, strlen(prelude_types));
@@ -141,4 +139,4 @@ void gen_c(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out)
     out->scratch = dim_is(bytes, 0) ? NULL : bytes;
 }
 
-const Dialect dialect_c = { .name = "c", .lanes = gen_c_lanes, .prelude = gen_c_prelude, .print = gen_c };
+const Dialect dialect_c = { .name = "c", .vectors = gen_c_vectors, .prelude = gen_c_prelude, .print = gen_c };

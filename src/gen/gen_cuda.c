@@ -3,7 +3,7 @@
 
 #include "gen/prelude.h"                 /* made from the files of prelude */
 
-static int cuda_lanes(const char *isa) { (void)isa; return LANES_simt; }
+static Vectors cuda_vectors(const char *isa) { (void)isa; return (Vectors){ .lanes = LANES_simt }; }
 
 static const char *cuda_prelude(Arena *a, const char *isa)
 {
@@ -22,4 +22,4 @@ static void cuda_print(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out
     if (!gen_rows(cx, a, k, &words, out)) gen_simt(cx, a, k, &words, out);
 }
 
-const Dialect dialect_cuda = { .name = "cuda", .lanes = cuda_lanes, .prelude = cuda_prelude, .print = cuda_print };
+const Dialect dialect_cuda = { .name = "cuda", .vectors = cuda_vectors, .prelude = cuda_prelude, .print = cuda_print };

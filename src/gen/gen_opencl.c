@@ -3,7 +3,7 @@
 
 #include "gen/prelude.h"                 /* made from the files of prelude */
 
-static int opencl_lanes(const char *isa) { (void)isa; return LANES_simt; }
+static Vectors opencl_vectors(const char *isa) { (void)isa; return (Vectors){ .lanes = LANES_simt }; }
 static const char *opencl_prelude(Arena *a, const char *isa) { (void)isa; return gen_simt_prelude(a, prelude_opencl); }
 
 static void opencl_print(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out)
@@ -15,4 +15,4 @@ static void opencl_print(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *o
     gen_simt(cx, a, k, &words, out);
 }
 
-const Dialect dialect_opencl = { .name = "opencl", .lanes = opencl_lanes, .prelude = opencl_prelude, .print = opencl_print };
+const Dialect dialect_opencl = { .name = "opencl", .vectors = opencl_vectors, .prelude = opencl_prelude, .print = opencl_print };

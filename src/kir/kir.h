@@ -86,7 +86,7 @@ typedef struct LoopKernel {
     const Subgraph *sub;
     VEC(KBuf) buf;
     int npar; KAxis par[MAX_RANK + 1];  /* outermost first */
-    int lanes;                          /* 1: scalar code */
+    int lanes; bool quads;              /* 1: scalar code; quads: see Vectors */
     Dim *row_var, *row_extent; int mr;  /* row tile: row_var advances by mr > 1 */
     Dim *vec_var;                       /* parallel variable whose blocks the vector loop runs, or NULL */
     int pack;                           /* > 1: a thread takes so many neighbours in the last parallel axis, which advances by that */
@@ -145,11 +145,13 @@ bool stream_keeps(const Lowering *l, const KVal *v);                   /* Is v o
 KVal *stream_again(Lowering *l, const Node *n, KVal *v);               /* v of an earlier loop over the block, kept */
 KVal *stream_packed(Lowering *l, const KVal *load);                    /* NULL: it is read where it lies */
 
-/* Lowers and schedules a subgraph for vectors of `lanes` floats. Raises UNSUPPORTED when a dtype has no spelling in kernels; the caller then runs
+/* Lowers and schedules a subgraph for such vectors. Raises UNSUPPORTED when a dtype has no spelling in kernels; the caller then runs
  * the subgraph by the interpreter. */
+/* What kernels are lowered for: floats in a vector, and whether four products of bytes are added by one instruction. */
+typedef struct Vectors { int lanes; bool quads; } Vectors;
 enum { LANES_simt = 0 };                /* scalar code for groups of threads: a GPU */
-LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes);
-LoopKernel *kernel_lower_as(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes, const Sched *sched);
+LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Vectors v);
+LoopKernel *kernel_lower_as(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Vectors v, const Sched *sched);
 void kernel_schedule(LoopKernel *k);                          /* sched.c: merges axes, chooses tiles and blocks */
 void kernel_simt(LoopKernel *k);                              /* simt.c: the same for groups of threads */
 /* The address of a load or store of a point whose neighbours in the last parallel axis lie together, so that one access may move several; else NULL. */

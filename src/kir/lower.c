@@ -748,10 +748,11 @@ static uint32_t scatter_apart(const Subgraph *sub)
 }
 
 /* How a kernel uses lanes: over an axis of the space (lane), or (lane < 0) over the last axis that folds reduce. */
-static LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes, int lane)
+static LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Vectors v, int lane)
 {
+    const int lanes = v.lanes;
     LoopKernel *k = NEW(a, LoopKernel);
-    k->g = g; k->arena = a; k->sub = sub; k->lanes = lanes; k->mr = 1;
+    k->g = g; k->arena = a; k->sub = sub; k->lanes = lanes; k->quads = v.quads; k->mr = 1;
     Lowering *l = NEW(a, Lowering);
     *l = (Lowering){ .cx = cx, .arena = a, .g = g, .sub = sub, .k = k };
     l->done = NEWS(a, uint8_t, sub->nstore + 1);
@@ -855,21 +856,22 @@ static int64_t own_length(const Graph *g, const Subgraph *sub)
 }
 
 /* Tries the ways to use lanes and takes the cheapest by the addresses that come out. */
-LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes) { return kernel_lower_as(cx, a, g, sub, lanes, &(Sched){ 0 }); }
+LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Vectors v) { return kernel_lower_as(cx, a, g, sub, v, &(Sched){ 0 }); }
 
-LoopKernel *kernel_lower_as(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, int lanes, const Sched *sched)
+LoopKernel *kernel_lower_as(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Vectors v, const Sched *sched)
 {
+    const int lanes = v.lanes;
     LoopKernel *best = NULL;
     int last = -1;
     if (lanes == LANES_simt) {
-        best = lower_once(cx, a, g, sub, LANES_simt, -1);
+        best = lower_once(cx, a, g, sub, v, -1);
         kernel_simt(best);
         return best;
     }
     for (int i = 0; i < sub->rank; i++) if (!dim_is(sub->space[i], 1)) last = i;
     bool rows_last = last >= 0 && (sub->rows >> last & 1);
-    if (sub->kind == SUB_stream) best = lower_once(cx, a, g, sub, lanes, sub->stream->lane);
-    else if (lanes == 1 || (sub->kind != SUB_dot && sub->kind != SUB_rows)) best = lower_once(cx, a, g, sub, lanes, rows_last ? -1 : last);
+    if (sub->kind == SUB_stream) best = lower_once(cx, a, g, sub, v, sub->stream->lane);
+    else if (lanes == 1 || (sub->kind != SUB_dot && sub->kind != SUB_rows)) best = lower_once(cx, a, g, sub, v, rows_last ? -1 : last);
     else {
         int64_t own = sub->kind == SUB_dot ? own_length(g, sub) : rows_last ? dim_hint(g, sub->space[last]) : 0, reduced = 1;
         for (int i = 0; i < sub->rank; i++) if (sub->rows >> i & 1) reduced *= dim_hint(g, sub->space[i]);
@@ -883,14 +885,14 @@ LoopKernel *kernel_lower_as(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, in
             if (lane < 0 && own == 0) continue;
             int64_t extent = lane < 0 ? own : dim_hint(g, sub->space[lane]);
             if (best && sub->kind == SUB_dot && extent < 4) continue;
-            LoopKernel *k = lower_once(cx, a, g, sub, lanes, lane);
+            LoopKernel *k = lower_once(cx, a, g, sub, v, lane);
             double cost = lanes_cost(k, extent, reduced, lane < 0);
             log_line(cx, 6, "kernel %d: lanes over axis %d: cost %.2f", sub->id, lane, cost);
             if (best && cost >= least) continue;
             best = k;
             least = cost;
         }
-        if (!best) best = lower_once(cx, a, g, sub, 1, -1);     /* a single element */
+        if (!best) best = lower_once(cx, a, g, sub, (Vectors){ .lanes = 1 }, -1);     /* a single element */
     }
     best->sched = *sched;
     kernel_schedule(best);

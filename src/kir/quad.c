@@ -44,7 +44,7 @@ void quad_choose(LoopKernel *k, KLoop *vec)
     Graph *g = k->g;
     Quad q = { 0 };
     Dim *one, *at, *rest, *row;
-    if (!vec || k->sub->kind != SUB_dot || kernel_folds(k->body) != 1 || !quad_find(vec->body, &q)) return;
+    if (!k->quads || !vec || k->sub->kind != SUB_dot || kernel_folds(k->body) != 1 || !quad_find(vec->body, &q)) return;
     int step = q.loop->var->var, lane = k->vec_var->var;
     KBuf *b = &k->buf.at[q.w->buf];
     Dim *width = vec->extent, *count = dim_const(g, 1);

@@ -92,7 +92,7 @@ struct Builder {
     bool own_tools; /* the C compiler */
     Cache cache;
     int jobs;
-    char isa[16];
+    const IsaInfo *isa;
     char want_cc[CACHE_PATH]; /* Options.cc or "" */
     bool resolved; /* the rest of this block is known */
     Status cc_status;
@@ -140,7 +140,7 @@ static const CpuFeature features[] = {
     {"-mbmi",        "avx2",   7, 0, 1, 3},  {"-mbmi2",       "avx2",   7, 0, 1, 8},
     {"-mavx512f",    "avx512", 7, 0, 1, 16}, {"-mavx512bw",   "avx512", 7, 0, 1, 30},
     {"-mavx512dq",   "avx512", 7, 0, 1, 17}, {"-mavx512vl",   "avx512", 7, 0, 1, 31},
-    {"-mavx512cd",   "avx512", 7, 0, 1, 28}, {"-mavx512vnni", "avx512", 7, 0, 2, 11},
+    {"-mavx512cd",   "avx512", 7, 0, 1, 28}, {"-mavx512vnni", "avx512vnni", 7, 0, 2, 11},
 };
 /* clang-format on */
 
@@ -163,7 +163,7 @@ static const char *isa_native(void)
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
         return "avx2";
-    return "avx512";
+    return __builtin_cpu_supports("avx512vnni") ? "avx512vnni" : "avx512";
 #elif defined(__aarch64__)
     return "neon";
 #else
@@ -171,26 +171,22 @@ static const char *isa_native(void)
 #endif
 }
 
-static int isa_level(const char *isa)
-{
-    return !strcmp(isa, "plain")                          ? 0
-           : !strcmp(isa, "sse2") || !strcmp(isa, "neon") ? 1
-           : !strcmp(isa, "avx2")                         ? 2
-           : !strcmp(isa, "avx512")                       ? 3
-                                                          : -1;
-}
-
 static Status isa_choose(Builder *b, const char *want, RtError *e)
 {
     const char *native = isa_native();
     if (!want || !*want || !strcmp(want, "native"))
         want = native;
-    if (isa_level(want) < 0)
-        return rt_fail(e, E_INVALID, "isa is '%s', wanted native, avx512, avx2, sse2, neon or plain", want);
-    bool other = !strcmp(want, "neon") != !strcmp(native, "neon") && isa_level(want) > 0;
-    if (other || isa_level(want) > isa_level(native))
+    b->isa = isa_find(want);
+    if (!b->isa) {
+        char names[256] = "";
+        int n;
+        const IsaInfo *all = isa_list(&n);
+        for (int i = 0; i < n; i++)
+            snprintf(names + strlen(names), sizeof names - strlen(names), ", %s", all[i].name);
+        return rt_fail(e, E_INVALID, "isa is '%s', wanted native%s", want, names);
+    }
+    if (!isa_within(b->isa, isa_find(native)))
         return rt_fail(e, E_DEVICE, "isa is '%s', but this processor has %s", want, native);
-    snprintf(b->isa, sizeof b->isa, "%s", want);
     return E_OK;
 }
 
@@ -203,12 +199,10 @@ static void argv_add(Builder *b, const char *word)
 static void isa_flags(Builder *b)
 {
 #if defined(__x86_64__)
-    int level = isa_level(b->isa);
-    if (level >= 2)
-        for (size_t i = 0; i < COUNT_OF(features); i++)
-            if (isa_level(features[i].isa) <= level && feature_there(&features[i]))
-                argv_add(b, features[i].flag);
-    if (level == 3)
+    for (size_t i = 0; i < COUNT_OF(features); i++)
+        if (isa_within(isa_find(features[i].isa), b->isa) && feature_there(&features[i]))
+            argv_add(b, features[i].flag);
+    if (b->isa->lanes == 16)
         argv_add(b, "-mprefer-vector-width=512"); /* both compilers take 256 for themselves */
     argv_add(b, "-mtune=generic");
 #else
@@ -692,7 +686,7 @@ void builder_close(Builder *b)
     block_free(b);
 }
 
-const char *builder_isa(Builder *b) { return b->isa; }
+const char *builder_isa(Builder *b) { return b->isa->name; }
 
 const char *builder_compiler(Builder *b, RtError *e)
 {

@@ -147,7 +147,7 @@ typedef struct Toolchain {
 /* tools: NULL for the C compiler and the loader of shared objects; else borrowed while the builder lives. */
 Status builder_open(Builder **out, const Options *opt, const Toolchain *tools, RtError *e);
 void builder_close(Builder *b);
-const char *builder_isa(Builder *b);    /* "avx512" "avx2" "sse2" "neon" "plain": what the prelude and kernels are to be printed for */
+const char *builder_isa(Builder *b);    /* a row of isas.def: what the prelude and kernels are to be printed for */
 const char *builder_compiler(Builder *b, RtError *e);      /* "cc (Debian 12.2.0-14) 12.2.0"; NULL when there is none (COMPILE, with what to install) */
 const char *builder_command(Builder *b);                   /* the compiler line, for readers of generated source */
 Status builder_build(Builder *b, const char *prelude, int n, const KernelText *k, KernelFn *out, BuildStats *stats, volatile int *cancel, RtError *e);

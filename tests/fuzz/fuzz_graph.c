@@ -203,12 +203,12 @@ static void warm_collect(Ctx *cx, void *arg)
 {
     Warm *w = arg;
     for (int fuse = 0; fuse < 2; fuse++) {
-        Plan *p = plan_make(cx, w->c->arena, w->c->g, NULL, fuse, w->b->target.lanes != LANES_simt);
+        Plan *p = plan_make(cx, w->c->arena, w->c->g, NULL, fuse, w->b->target.vectors.lanes != LANES_simt);
         for (int i = 0; i < p->nkernel; i++) {
             w->kind[fuse][p->kernel[i].kind]++;
             if (fuse && p->kernel[i].nnode > w->largest) w->largest = p->kernel[i].nnode;
             if (p->kernel[i].kind == SUB_call) continue;
-            LoopKernel *k = kernel_lower(cx, w->c->arena, w->c->g, &p->kernel[i], w->b->target.lanes);
+            LoopKernel *k = kernel_lower(cx, w->c->arena, w->c->g, &p->kernel[i], w->b->target.vectors);
             KernelSource src;
             w->b->target.dialect->print(cx, w->c->arena, k, &src);
             KernelText t = { .name = src.name, .text = src.code, .cost = k->cost };

@@ -112,7 +112,7 @@ if [ "${MODES:-}" != all ]; then
 fi
 take < <(python3 tests/lib/aot.py "$T/all" $known --cc $compilers --flags "-std=c11 -O0 -fwrapv -Wall -Wextra -pedantic -Werror")
 take < <(python3 tests/lib/aot.py "$T/all" $known --cc gcc --flags "-std=c11 -O1 -g -fwrapv -fsanitize=address,undefined -fno-sanitize-recover=all")
-native=$(SN_ISA=native "$SINTER" explain $norm | grep -oE 'avx512|avx2|sse2|neon' | head -n 1)
+native=$(SN_ISA=native "$SINTER" explain $norm | grep -oE 'avx512vnni|avx512|avx2|sse2|neon' | head -n 1)
 awk 'NR % 5 == 1' "$T/all" >"$T/fifth"
 take < <(python3 tests/lib/aot.py "$T/fifth" $known --cc gcc --isa "${native:-plain}" --flags "-std=c11 -O2")
 

@@ -110,7 +110,7 @@ static void run_item(Ctx *cx, void *arg)
 }
 
 /* kernels: of the fused program; 0: any number */
-static void check(void **state, void (*build)(Bench *b), double tolerance, int kernels)
+__attribute__((unused)) static void check(void **state, void (*build)(Bench *b), double tolerance, int kernels)
 {
     Shared *d = *state;
     Bench b = { .dev = d, .cx = &d->cx, .tolerance = tolerance };

@@ -47,7 +47,7 @@ static void every_candidate(const char *text, const char *in, SubKind kind)
             tried++;
         }
     }
-    if (own.p && program_target_of(own.p)->lanes > 1) assert_true(tried > 0);
+    if (own.p && program_target_of(own.p)->vectors.lanes > 1) assert_true(tried > 0);
     program_free(own.p);
     trial_close(&t);
 }

@@ -4,7 +4,7 @@
 #include "api/segment.h"
 #include <string.h>
 
-static const char *const isa_names[] = { "avx512", "avx2", "sse2", "neon", "plain" };
+static const char *const isa_names[] = { "avx512vnni", "avx512", "avx2", "sse2", "neon", "plain" };
 
 /* False when the machine cannot run it, or SN_ISA asks for another one. Nothing is kept on disk. */
 static inline bool isa_open(Ctx *cx, Arena *a, const char *isa, Target *t)
@@ -19,7 +19,7 @@ static inline bool isa_open(Ctx *cx, Arena *a, const char *isa, Target *t)
     if (dev_cpu.open(&t->device, &opt, &e) != E_OK)
         return false;
     t->isa = dev_cpu.isa(t->device);
-    t->lanes = gen_c_lanes(t->isa);
+    t->vectors = gen_c_vectors(t->isa);
     t->prelude = gen_c_prelude(a, t->isa);
     t->rules = rules_new(cx, a, opt.rules);
     return true;
