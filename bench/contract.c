@@ -3,7 +3,7 @@
  * oneDNN's primitives are made with weights of format `any` and, where asked for, its own post-ops; images are channels last on both sides. Contenders take
  * turns in one run; medians, and the ratio of the medians. Values are compared before anything is timed.
  *
- *     bench_contract gemm|conv       built only where oneDNN's header is (Debian: libdnnl-dev); the kernels themselves never need it */
+ *     bench_contract gemm|conv [SIZES...]    SIZES: one of one's own, m n k or h w in out kernel stride groups; built only where oneDNN's header is (Debian: libdnnl-dev); the kernels themselves never need it */
 #include "api/api.h"
 
 #include <math.h>
@@ -229,9 +229,12 @@ static double run_conv(Ctx *cx, const Target *t, dnnl_engine_t e, dnnl_stream_t 
     return ratio;
 }
 
+typedef struct Asked { const char *what; int n; int64_t size[7]; } Asked;
+
 static void run_all(Ctx *cx, void *arg)
 {
-    const char *what = arg;
+    const Asked *asked = arg;
+    const char *what = asked->what;
     Arena *a = arena_new(cx);
     Target t = { 0 };
     cx->opt.threads = 1;
@@ -241,7 +244,11 @@ static void run_all(Ctx *cx, void *arg)
     need(cx, dnnl_engine_create(&e, dnnl_cpu, 0), "engine");
     need(cx, dnnl_stream_create(&stream, e, dnnl_stream_default_flags), "stream");
     printf("%-34s %12s %15s   %12s %15s   %s\n", what, "sinter", "", "oneDNN", "", "their time / ours");
-    if (!strcmp(what, "gemm"))
+    const int64_t *z = asked->size;
+    if (!strcmp(what, "gemm") && asked->n == 3)
+        for (int gelu = 0; gelu < 2; gelu++) run_gemm(cx, &t, e, stream, &(Gemm){ z[0], z[1], z[2] }, gelu);
+    else if (!strcmp(what, "conv") && asked->n == 7) run_conv(cx, &t, e, stream, &(Conv){ "as asked", z[0], z[1], z[2], z[3], z[4], z[5], z[6] });
+    else if (!strcmp(what, "gemm"))
         for (int gelu = 0; gelu < 2; gelu++) {
             double sum = 0, least = 1e9;
             for (size_t i = 0; i < COUNT_OF(gemms); i++) { double r = run_gemm(cx, &t, e, stream, &gemms[i], gelu); sum += log(r); if (r < least) least = r; }
@@ -260,10 +267,11 @@ static void run_all(Ctx *cx, void *arg)
 
 int main(int argc, char **argv)
 {
-    const char *what = argc > 1 ? argv[1] : "gemm";
+    Asked asked = { .what = argc > 1 ? argv[1] : "gemm" };
+    for (int i = 2; i < argc && asked.n < 7; i++) asked.size[asked.n++] = strtoll(argv[i], NULL, 10);
     Ctx cx;
     ctx_init(&cx);
-    if (guard_call(&cx, run_all, (void *)what) == E_OK) return 0;
+    if (guard_call(&cx, run_all, &asked) == E_OK) return 0;
     fprintf(stderr, "bench: %s\n", cx.text);
     return 1;
 }

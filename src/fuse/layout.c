@@ -5,6 +5,8 @@
  * last, and what reads it takes over the order in which its operands lie, through views. Views absorb the difference, so nothing is copied inside a chain;
  * where the model's own order is wanted (results of the graph, reshapes across channels) a view says so, and whoever reads it reads through that index map.
  *
+ * What is read through padding gets a place with the padding around it, so that no address is tested.
+ *
  * Three steps: an order for each node (in the order of the graph), new nodes with permuted axes, new outputs. A node without a better order stays. */
 #include "fuse/fuse.h"
 
@@ -108,7 +110,7 @@ static double size_of(const Layout *l, const Node *n)
     return c;
 }
 
-/* An elementwise node lies as its largest operand does that has a value for each of its elements. */
+/* An elementwise node lies as its largest operand does that has a value for each of its elements; a join as its largest piece. */
 static void order_pointwise(Layout *l, const Node *n)
 {
     double best = 0;
@@ -241,17 +243,81 @@ static Node *add_like(Layout *l, const Node *n, const int *perm, Node **in)
     for (int k = 0; k < n->rank; k++) dims[k] = n->dims[perm ? perm[k] : k];
     proto.dims = dims;
     proto.in = in;
+    if (n->op == OP_join && perm) for (int k = 0; k < n->rank; k++) if (perm[k] == n->axis) proto.axis = k;
     l->g->cur_origin = n->origin;
     return graph_add(l->g, &proto);
 }
 
+/* Least and largest value of an index over the axes of a view. False: it is not linear in them, or that depends on sizes. */
+static bool index_reach(Graph *g, Dim *e, int rank, Dim *const *dims, Dim **low, Dim **high)
+{
+    *low = *high = e;
+    for (int k = 0; k < rank; k++) {
+        Dim *c, *rest, *d, *other;
+        if (!dim_uses(e, k)) continue;
+        if (!dim_linear(g, *low, k, &c, &rest) || !dim_linear(g, *high, k, &d, &other) || c != d || !dim_is_const(c)) return false;
+        Dim *last = dim_mul(g, c, dim_addc(g, dims[k], -1));
+        *low = c->c < 0 ? dim_add(g, rest, last) : rest;
+        *high = c->c < 0 ? other : dim_add(g, other, last);
+    }
+    return true;
+}
+
+/* What a contraction reads through padding: the values lie with the padding around them, as pieces of joins, so that no address is tested. Whoever computes
+ * them writes them there, if only this contraction reads them; else they are copied, which pays where each serves many products. NULL: it stays as it is. */
+enum { MOST_PADDING = 16, MANY_PRODUCTS = 48 };
+static Node *padded(Layout *l, const Node *n, Node *v)
+{
+    Graph *g = l->g;
+    const Node *x = n->op == OP_view ? n->in[0] : NULL;
+    if (!x || !v || v->op != OP_view || !v->view.npred || l->uses[n->id] != 1) return NULL;
+    bool alone = l->uses[x->id] == 1 && (pointwise(x) || x->op == OP_fold || x->op == OP_join);
+    if (!alone && size_of(l, n) < MANY_PRODUCTS * size_of(l, x)) return NULL;
+    Node *m = v->in[0];
+    View to = v->view;
+    Dim **idx = NEWS(l->arena, Dim *, to.nidx + 1);
+    int64_t before[MAX_RANK] = { 0 }, after[MAX_RANK] = { 0 };
+    for (int j = 0; j < to.nidx; j++) idx[j] = to.idx[j];
+    for (int p = 0; p < to.npred; p++) {
+        int j = 0;
+        Dim *low, *high;
+        while (j < to.nidx && (to.pred[p].e != to.idx[j] || to.pred[p].n != m->dims[j])) j++;
+        if (j == to.nidx || !index_reach(g, to.idx[j], v->rank, v->dims, &low, &high)) return NULL;
+        high = dim_sub(g, high, dim_addc(g, m->dims[j], -1));
+        if (!dim_is_const(low) || !dim_is_const(high) || -low->c > MOST_PADDING || high->c > MOST_PADDING) return NULL;
+        before[j] = low->c < 0 ? -low->c : 0;
+        after[j] = high->c > 0 ? high->c : 0;
+        idx[j] = dim_addc(g, to.idx[j], before[j]);
+    }
+    Node *fill = dtype_is_float(m->dt) ? g_scalar(g, m->dt, to.fill.f) : g_int(g, m->dt, to.fill.i);
+    for (int j = 0; j < m->rank; j++) {
+        Node *piece[3], *in = m;
+        Dim *dims[MAX_RANK];
+        int count = 0;
+        for (int k = 0; k < m->rank; k++) dims[k] = m->dims[k];
+        for (int side = 0; side < 3; side++) {
+            int64_t size = side == 0 ? before[j] : after[j];
+            if (side == 1) { piece[count++] = in; continue; }
+            if (!size) continue;
+            dims[j] = dim_const(g, size);
+            piece[count++] = g_expand(g, fill, m->rank, dims);
+        }
+        if (count > 1) m = g_join(g, count, piece, j);
+    }
+    to.idx = idx; to.npred = 0; to.pred = NULL;
+    return g_view(g, m, v->rank, v->dims, &to);
+}
+
 /* The old node n with its axes permuted; elementwise nodes that only serve one reader are made anew in that order. */
-static Node *permuted(Layout *l, const Node *n, const int *perm, int depth)
+static Node *permuted(Layout *l, const Node *n, const int *perm, bool sum, int depth)
 {
     l->g->cur_origin = n->origin;
-    if (!pointwise(n) || l->uses[n->id] != 1 || depth > 64) return g_transpose(l->g, layout_value(l, n), perm);
+    if (!pointwise(n) || l->uses[n->id] != 1 || depth > 64) {
+        Node *v = g_transpose(l->g, layout_value(l, n), perm), *p = sum ? padded(l, n, v) : NULL;
+        return p ? p : v;
+    }
     Node *in[3];
-    for (int i = 0; i < n->nin; i++) in[i] = permuted(l, n->in[i], perm, depth + 1);
+    for (int i = 0; i < n->nin; i++) in[i] = permuted(l, n->in[i], perm, sum, depth + 1);
     return add_like(l, n, perm, in);
 }
 
@@ -262,7 +328,7 @@ static Node *remade_fold(Layout *l, const Node *f, const Order *o)
     for (int k = 0; k < body->rank; k++) perm[k] = o->axis[k];
     result_order(f, o, result);
     ASSERT(body->rank > f->rank);
-    Node *in = permuted(l, body, perm, 0);
+    Node *in = permuted(l, body, perm, f->kind == FOLD_sum, 0);
     Dim *dims[MAX_RANK];
     Node proto = *f;
     for (int k = 0; k < f->rank; k++) dims[k] = f->dims[result[k]];
@@ -305,7 +371,7 @@ void layout_choose(Ctx *cx, Arena *a, Graph *g)
         if ((id & 255) == 0) ctx_poll(cx);
         if (!l->live[id]) continue;
         if (x->op == OP_fold) order_fold(l, x);
-        else if (chosen && pointwise(x)) order_pointwise(l, x);
+        else if (chosen && (pointwise(x) || x->op == OP_join)) order_pointwise(l, x);
         chosen += l->order[id] != NULL;
     }
     if (!chosen) return;

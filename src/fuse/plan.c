@@ -511,9 +511,30 @@ static void place_fold(Planner *p, Node *f)
 }
 
 /* ---- nodes that work on memory ---------------------------------------------------------------------------------------------------------------------- */
+/* A join that only serves as a piece of another one: its pieces are written there at once. */
+static bool move_pieces(Planner *p, Node *x, Node *into, Dim *const *shift)
+{
+    if (x->op != OP_join || p->uses[x->id] != 1 || p->dense[x->id] || !p->fuse || (p->constant[x->id] != 0) != (p->constant[into->id] != 0)) return false;
+    for (int w = 0; w < p->writers[x->id].n; w++) {
+        Group *q = group_of(p, p->writers[x->id].at[w]);
+        for (int i = 0; i < q->store.n; i++) {
+            if (q->store.at[i].into != x) continue;
+            Dim **to = NEWS(p->arena, Dim *, into->rank + 1);
+            for (int k = 0; k < into->rank; k++) to[k] = shift[k] ? dim_add(p->g, q->store.at[i].coord[k], shift[k]) : q->store.at[i].coord[k];
+            q->store.at[i].into = into;
+            q->store.at[i].coord = to;
+        }
+        vec_push(p->arena, &p->writers[into->id], q->id);
+    }
+    p->writers[x->id].n = 0;
+    p->home[x->id] = HOME_free;
+    return true;
+}
+
 /* A kernel that writes x, seen as a tensor, into `into` with each axis moved by shift. */
 static void place_copy(Planner *p, Node *x, Node *into, Dim *const *shift)
 {
+    if (move_pieces(p, x, into, shift)) return;
     Group *q = group_of(p, p->home[x->id]);
     bool joined = q && p->fuse && strength(q->kind) && !p->writers[x->id].n && q->once == (p->constant[into->id] != 0);
     SubStore s = { .node = x, .into = into };

@@ -61,6 +61,7 @@ typedef struct Printer {
     int nv; bool part;                  /* vectors a step here; part: the tail, `rem` lanes are real */
     bool in_m, in_v;                    /* inside the loops over the tile's rows, vectors */
     bool inside;                        /* all predicates of the addresses hold here: none is printed */
+    bool shifted;                       /* the last tile of rows begins earlier where it would reach past the end; what an earlier one stored, from `f` on, is not stored again */
     bool rolled;                        /* that loop over the rows is not unrolled: accumulators are read from copies */
     int lane_of;                        /* > 0: inside a loop over single lanes */
     VEC(const void *) pack;             /* loads (KVal) and stores (KStmt) that are done for several points at once: their elements lie in r0, r1 ... */

@@ -71,6 +71,16 @@ void gen_head(Text *t, const LoopKernel *k, const char *form)
     text_add(t, " */\n");
 }
 
+/* Rows that two tiles compute are loaded after the first stored them, perhaps in their operand's place; that is harmless where they are not stored again, and
+ * where no loaded number is an index. */
+static bool may_shift(const Printer *p)
+{
+    const LoopKernel *k = p->k;
+    if (!k->row_var || rows_whole(k) || !dim_is_const(k->row_extent) || k->row_extent->c < k->mr) return false;
+    for (int i = 0; i < k->nval; i++) if (p->vals[i] && p->vals[i]->kind == KV_check) return false;
+    return true;
+}
+
 /* The loop over the points of [lo, hi): their coordinates are counted on, not divided out each time. */
 static void print_points(Printer *p, const LoopKernel *k)
 {
@@ -89,7 +99,12 @@ static void print_points(Printer *p, const LoopKernel *k)
         const KAxis *x = &k->par[i];
         const char *name = print_var(p, x->var), *at = n > 1 ? count[i] : "point";
         if (x->var == k->vec_var) name = arena_fmt(p->arena, "%s0", name);
-        print_line(p, "const i64 %s = %s%s;", name, at, x->step == 1 ? "" : arena_fmt(p->arena, " * %lld", (long long)x->step));
+        const char *first = arena_fmt(p->arena, "%s%s", at, x->step == 1 ? "" : arena_fmt(p->arena, " * %lld", (long long)x->step));
+        if (p->shifted && x->var == k->row_var) {
+            print_line(p, "const i64 %sf = %s, %s = imin(%sf, %s - %d);", name, first, name, name, print_dim(p, x->extent), k->mr);
+            continue;
+        }
+        print_line(p, "const i64 %s = %s;", name, first);
     }
     print_block(p, k->body);
     for (int i = n - 1; i > 0; i--) print_line(p, "if (++%s == %s) {", count[i], limit[i]), print_line(p, "%s = 0;", count[i]);
@@ -103,6 +118,7 @@ void gen_c(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out)
     Text body = { .arena = a }, t = { .arena = a };
     Printer p = { .cx = cx, .arena = a, .k = k, .g = k->g, .t = &body, .indent = 1, .nv = 1 };
     print_prepare(&p);
+    p.shifted = may_shift(&p);
     print_block(&p, k->top);
     print_points(&p, k);
     if (k->stream) print_line(&p, "fence();");

@@ -90,7 +90,8 @@ static const char *atom(Printer *p, Dim *d)
 
 /* Sums: what has no variable in it is one argument; terms with the same variables share one coefficient, and those with one coefficient are added up
  * before they are multiplied: addresses of neighbours are then seen to be the same. */
-typedef struct Term { Dim *coef; bool negative; const char *text; } Term;
+enum { POINTERS = 6 };                   /* more rows than that cannot each have a register for their address: the distance is a number, so that one serves all */
+typedef struct Term { Dim *coef; bool negative, rows; const char *text; } Term;
 const char *print_dim(Printer *p, Dim *d)
 {
     if (!d->idx_mask) return number(p, d);
@@ -130,12 +131,15 @@ const char *print_dim(Printer *p, Dim *d)
         }
         int at = 0;
         while (at < n && (term[at].coef != coef || term[at].negative != negative || dim_is(coef, 1))) at++;
-        if (at == n) { term[n++] = (Term){ coef, negative, s }; continue; }
+        bool rows = p->in_m && nvar == 1 && var[0] == p->k->row_var;
+        if (at == n) { term[n++] = (Term){ coef, negative, rows, s }; continue; }
+        term[at].rows |= rows;
         term[at].text = arena_fmt(p->arena, "%s + %s", term[at].text, s);
     }
     for (int i = 0; i < n; i++) {
         const char *s = term[i].text;
-        if (!dim_is(term[i].coef, 1)) s = arena_fmt(p->arena, strstr(s, " + ") ? "%s * (%s)" : "%s * %s", number(p, term[i].coef), s);
+        const char *by = term[i].rows && dim_is_const(term[i].coef) && !p->simt && p->k->mr > POINTERS ? arena_fmt(p->arena, "%lld", (long long)term[i].coef->c) : NULL;
+        if (!dim_is(term[i].coef, 1)) s = arena_fmt(p->arena, strstr(s, " + ") ? "%s * (%s)" : "%s * %s", by ? by : number(p, term[i].coef), s);
         out = out ? arena_fmt(p->arena, "%s %s %s", out, term[i].negative ? "-" : "+", s) : term[i].negative ? arena_fmt(p->arena, "-%s", s) : s;
     }
     if (dim_is(rest, 0)) return out ? out : "0";
@@ -561,7 +565,8 @@ void print_store(Printer *p, const KStmt *s)
     const char *st = stype(t), *guard = "";
     if (p->simt && p->k->columns) guard = p->in_team ? "if (live) " : "if (live && thread == 0) ";
     else if (p->simt && p->k->team > 1 && !p->in_team) guard = "if (thread == 0) ";
-    if (p->in_m && (s->vary & VARY_row) && !rows_whole(p->k)) guard = arena_fmt(p->arena, "if (%sr < %s) ", print_var(p, p->k->row_var), print_dim(p, p->k->row_extent));
+    if (p->in_m && (s->vary & VARY_row) && p->shifted) guard = arena_fmt(p->arena, "if (%sm >= %sf) ", print_var(p, p->k->row_var), print_var(p, p->k->row_var));
+    else if (p->in_m && (s->vary & VARY_row) && !rows_whole(p->k)) guard = arena_fmt(p->arena, "if (%sr < %s) ", print_var(p, p->k->row_var), print_dim(p, p->k->row_extent));
     if (!lanes(p, s->vary)) {
         const char *c = condition(p, &s->at, s->nopnd, s->opnd, true), *packed = pack_element(p, s);
         const char *to = packed ? packed : pointer(p, s->buf, print_dim(p, s->at.off));

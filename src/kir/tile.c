@@ -31,27 +31,99 @@ int kernel_folds(const KBlock *b)
     return n;
 }
 
-/* Vectors a step: as many as fit, or less if that leaves nothing over. */
-static int tile_vectors(int most, int64_t vecs)
+/* Steps of the reduction: iterations of the loops inside the one over lanes. */
+static double reduction_steps(const LoopKernel *k, const KBlock *b)
 {
-    if (vecs <= most) return vecs < 1 ? 1 : (int)vecs;
-    for (int nv = most; nv > most / 2; nv--) if (vecs % nv == 0) return nv;
+    double most = 1;
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KLoop *o = b->stmt.at[i].kind == KS_loop ? b->stmt.at[i].loop : NULL;
+        if (!o) continue;
+        double n = reduction_steps(k, o->body) * (o->blocked ? 1 : (double)dim_hint(k->g, o->extent));
+        if (n > most) most = n;
+    }
     return most;
 }
 
-/* Rows of a tile, for n rows in all: many, so that what is loaded for all of them serves many, but few past the end. */
-static int rows_fitting(int most, int64_t n)
+/* Cycles of a step of a tile of mr rows and nv vectors: a multiplication in each, beside which a load costs little but something; at least as long as one sum
+ * waits for itself; and what streams past the second cache comes slower. */
+enum { PANEL_BYTES = 640 << 10, FAR_CYCLES = 6, SUM_CYCLES = 8, TILE_CYCLES = 12 };
+static double step_cycles(int mr, int nv, bool far)
 {
-    int best = most;
-    double least = 0;
-    for (int mr = most; mr > 0 && 2 * mr >= most; mr--) {
-        int64_t tiles = (n + mr - 1) / mr;
-        double cost = (double)tiles * (mr + 0.7);
-        if (mr != most && cost >= least) continue;
-        best = mr;
-        least = cost;
+    double c = mr * nv + 0.12 * (mr + nv);
+    if (c < SUM_CYCLES) c = SUM_CYCLES;
+    if (far && FAR_CYCLES * nv > c) c = FAR_CYCLES * nv;
+    return c;
+}
+
+typedef struct Tile { int mr, nv; } Tile;
+
+/* The tile that takes the least time for so many rows and vectors: many elements, so that what is loaded serves many, but few past the ends.
+ * regs: accumulators; nv, mr > 0: asked for. */
+static Tile tile_best(const LoopKernel *k, int regs, int64_t rows, int64_t vecs, double steps, int nv, int mr)
+{
+    Tile best = { 1, 1 };
+    double least = -1;
+    int wide = k->lanes >= 16 ? 4 : 2;
+    for (int v = nv ? nv : 1; v <= (nv ? nv : wide); v++)
+        for (int m = mr ? mr : 1; m <= (mr ? mr : 14); m++) {
+            if (!mr && m > 1 && (m > rows || m * v > regs || (k->lanes >= 16 && m * v + v > 30))) break;
+            if (!nv && v > 1 && v > vecs) continue;
+            bool far = steps * v * k->lanes * 4 > PANEL_BYTES;
+            int rest = (int)(vecs % v);
+            double tiles = (double)((rows + m - 1) / m), cost = (double)(vecs / v) * (steps * step_cycles(m, v, far) + TILE_CYCLES);
+            if (rest) cost += steps * step_cycles(m, rest, far) + TILE_CYCLES;
+            cost *= tiles;
+            if (least >= 0 && cost >= least) continue;
+            best = (Tile){ m, v };
+            least = cost;
+        }
+    return best;
+}
+
+/* Rows of a tile, at most so many, that leave few past the end of n. */
+enum { EACH_ROWS = 8 };
+static int rows_even(int most, int64_t n)
+{
+    int64_t tiles = (n + most - 1) / most;
+    return tiles > 1 ? (int)((n + tiles - 1) / tiles) : n > 1 ? (int)n : 1;
+}
+
+/* Bytes of what the loops of a contraction read: by row of the tile, and the rest. */
+typedef struct Read { double rows, rest; } Read;
+static void count_bytes(const LoopKernel *k, const KBlock *b, const Dim *row, bool inside, Read *r)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop) count_bytes(k, s->loop->body, row, inside || !s->loop->blocked, r);
+        if (s->kind != KS_val || s->val->kind != KV_load || !inside) continue;
+        const Node *n = k->buf.at[s->val->buf].node;
+        double bytes = (double)dtype_size(k->buf.at[s->val->buf].dt);
+        for (int j = 0; n && j < n->rank; j++) bytes *= (double)dim_hint(k->g, n->dims[j]);
+        *(dim_uses(s->val->at.off, row->var) ? &r->rows : &r->rest) += bytes;
     }
-    return n < best ? (int)n : best;
+}
+
+static void axis_move(LoopKernel *k, const Dim *var, int to)
+{
+    int at = 0;
+    while (at < k->npar && k->par[at].var != var) at++;
+    if (at == k->npar) return;
+    KAxis x = k->par[at];
+    for (; at < to; at++) k->par[at] = k->par[at + 1];
+    for (; at > to; at--) k->par[at] = k->par[at - 1];
+    k->par[to] = x;
+}
+
+enum { CACHE_BYTES = 512 << 10, SHORT_ROWS = 7 };
+
+/* The order of the axes: rows of the tile last, so that the panel of the other operand stays in the cache, and panels first; or, where the rows do not stay
+ * there but all panels do, panels last. */
+static void order_axes(LoopKernel *k)
+{
+    Read r = { 0 };
+    if (k->row_var) count_bytes(k, k->body, k->row_var, false, &r);
+    if (k->row_var) axis_move(k, k->row_var, k->npar - 1);
+    if (k->vec_var && k->row_var) axis_move(k, k->vec_var, r.rest <= CACHE_BYTES && r.rows > CACHE_BYTES ? k->npar - 1 : 0);
 }
 
 void tile_choose(LoopKernel *k, KLoop *vec)
@@ -63,34 +135,28 @@ void tile_choose(LoopKernel *k, KLoop *vec)
         LoopCount c = { 0 };
         count_loads(k->body, k->par[i].var, NULL, false, &c);
         int64_t n = dim_hint(k->g, k->par[i].extent);
-        if (c.with && c.without && n > best && (!of.without || c.each <= of.each)) { best = n; of = c; k->row_var = k->par[i].var; k->row_extent = k->par[i].extent; }
+        bool enough = n >= best || n >= SHORT_ROWS;          /* neighbours along a later axis lie closer together */
+        if (c.with && c.without && n > 1 && enough && (!of.without || c.each <= of.each)) { best = n; of = c; k->row_var = k->par[i].var; k->row_extent = k->par[i].extent; }
     }
     int64_t vecs = vec ? (dim_hint(k->g, vec->extent) + k->lanes - 1) / k->lanes : 4;
-    int regs = k->lanes >= 16 ? 26 : 12, folds = kernel_folds(k->body);
+    int regs = k->lanes >= 16 ? 28 : 12, folds = kernel_folds(k->body);
     regs /= folds > 1 ? folds : 1;
     if (of.ops > 4) regs /= 2;
-    if (of.each) regs = vec && k->lanes >= 16 ? 8 : 4;       /* little is shared in a tile: it hides latency, and neighbours read the same elements */
-    int nv = vec ? tile_vectors(k->lanes >= 16 ? 4 : 2, vecs) : k->lanes >= 16 ? 4 : 2;
-    if (of.each && vec) nv = vecs % 2 == 0 ? 2 : 1;
-    if (k->sched.vectors && vec) nv = k->sched.vectors;
-    int mr = regs / nv;
-    if (mr > 14) mr = 14;
-    if (mr < 1) mr = 1;
-    mr = k->row_var ? rows_fitting(mr, best) : 1;
-    if (k->sched.rows && k->row_var) mr = k->sched.rows;
-    if (mr == 1) k->row_var = NULL;
-    k->mr = mr;
-    if (vec) vec->nv = nv;
-    for (int i = 0; i < k->npar; i++) {              /* rows of the tile last: the panel of the other operand stays in cache */
-        if (k->par[i].var == k->vec_var) k->par[i].step = (int64_t)nv * k->lanes;
-        if (k->par[i].var != k->row_var) continue;
-        KAxis r = k->par[i];
-        for (int j = i; j + 1 < k->npar; j++) k->par[j] = k->par[j + 1];
-        r.step = mr;
-        k->par[k->npar - 1] = r;
-        break;
-    }
-    for (int i = 0; i < k->npar; i++) if (k->par[i].var == k->vec_var) k->par[i].step = (int64_t)nv * k->lanes;
+    Tile t = { 1, 4 };
+    if (of.each) {                       /* little is shared in a tile: it hides latency, and neighbours read the same elements */
+        t.nv = 1;
+        t.mr = rows_even(vec && k->lanes >= 16 ? EACH_ROWS : 4, best);
+        if (k->sched.vectors && vec) t.nv = k->sched.vectors;
+        if (k->sched.rows) t.mr = k->sched.rows;
+    } else t = tile_best(k, regs, k->row_var ? best : 1, vecs, reduction_steps(k, k->body), vec ? k->sched.vectors : 4, k->row_var ? k->sched.rows : 1);
+    if (!k->row_var) t.mr = 1;
+    order_axes(k);
+    if (t.mr == 1) k->row_var = NULL;
+    k->mr = t.mr;
+    if (vec) vec->nv = t.nv;
+    for (int i = 0; i < k->npar; i++)
+        if (k->par[i].var == k->vec_var) k->par[i].step = (int64_t)t.nv * k->lanes;
+        else if (k->par[i].var == k->row_var) k->par[i].step = t.mr;
 }
 
 void tile_rows(LoopKernel *k, int most, int64_t least)
