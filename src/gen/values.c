@@ -3,8 +3,8 @@
  * 0 or -1 of 32 bits). Where lanes cannot be addressed together (an index that is not linear in the lane, a predicate by element) a loop over single lanes fills the vector. */
 #include "gen/gen.h"
 
+#include <math.h>
 #include <stdio.h>
-
 #include <string.h>
 
 /* ---- text --------------------------------------------------------------------------------------------------------------------------- */
@@ -358,6 +358,13 @@ static const char *load_pointer(Printer *p, const KVal *v)
     return pointer(p, v->buf, off);
 }
 
+/* Do the predicates hold for all lanes or for none? */
+static bool whole_only(Printer *p, const KVal *v)
+{
+    for (int i = 0; i < v->at.npred; i++) if (dim_lanes(p, v->at.pred[i].e, v->nopnd, v->opnd) || dim_lanes(p, v->at.pred[i].n, v->nopnd, v->opnd)) return false;
+    return true;
+}
+
 static void print_load(Printer *p, const KVal *v)
 {
     const KBuf *b = &p->k->buf.at[v->buf];
@@ -392,6 +399,8 @@ static void print_load(Printer *p, const KVal *v)
     if (!off_lanes) {                    /* one element for all lanes that are valid */
         e = arena_fmt(p->arena, "splat_%sv((%s) > (%s) ? ld_%s(%s) : 0)", ctype(v->dt), r.hi ? r.hi : "LANES", r.lo ? r.lo : "0", st, off);
     } else if (dim_is(c, 1)) {
+        const char *whole = v->at.npred ? condition(p, &v->at, v->nopnd, v->opnd, false) : NULL;
+        if (whole && !filled && !p->part && whole_only(p, v) && t != DT_f16 && t != DT_bf16 && t != DT_bool) { assign(p, v, arena_fmt(p->arena, "ldok_%sv(%s, %s)", st, off, whole)); return; }
         if (r.lo || r.hi) e = arena_fmt(p->arena, "ldpart_%sv(%s, %s, %s)", st, off, r.lo ? r.lo : "0", r.hi ? r.hi : "LANES");
         else e = arena_fmt(p->arena, "ld_%sv(%s)", st, off);
     } else if (dim_is(c, 2) && !strcmp(st, "f32")) {
@@ -419,8 +428,21 @@ static void print_index(Printer *p, const KVal *v)
     lanes_close(p, to);
 }
 
+/* The larger or smaller of a vector of floats and a plain number takes fewer instructions than that of two vectors. NULL: it is no such thing. */
+static const char *bounded(Printer *p, const KVal *v)
+{
+    if ((v->op != OP_max && v->op != OP_min) || v->dt != DT_f32 || p->simt || p->lane_of || !lanes(p, v->vary)) return NULL;
+    const KVal *c = v->in[v->in[0]->kind == KV_const ? 0 : 1], *x = v->in[v->in[0]->kind == KV_const ? 1 : 0];
+    if (c->kind != KV_const || isnan(c->imm.f) || (c->imm.f == 0 && signbit(c->imm.f))) return NULL;
+    const char *e = operand(p, x, VARY_lane);
+    if (v->op == OP_max && c->imm.f == 0) return arena_fmt(p->arena, "positive_f32v(%s)", e);
+    return arena_fmt(p->arena, "%s_f32v(%s, %s)", v->op == OP_max ? "atleast" : "atmost", e, operand(p, c, VARY_lane));
+}
+
 static const char *spelled(Printer *p, const KVal *v)
 {
+    const char *bound = bounded(p, v);
+    if (bound) return bound;
     if (v->op == OP_where)
         return arena_fmt(p->arena, "sel_%s%s(%s, %s, %s)", ctype(v->dt), suffix(p, v->vary), operand(p, v->in[0], v->vary), operand(p, v->in[1], v->vary), operand(p, v->in[2], v->vary));
     DType held = dtype_info[v->in[0]->dt].compute;

@@ -117,13 +117,13 @@ static void axis_move(LoopKernel *k, const Dim *var, int to)
 enum { CACHE_BYTES = 512 << 10, SHORT_ROWS = 7 };
 
 /* The order of the axes: rows of the tile last, so that the panel of the other operand stays in the cache, and panels first; or, where the rows do not stay
- * there but all panels do, panels last. */
-static void order_axes(LoopKernel *k)
+ * there but all panels do, panels last. each: every element needs its own loads, which then follow one another in memory. */
+static void order_axes(LoopKernel *k, bool each)
 {
     Read r = { 0 };
     if (k->row_var) count_bytes(k, k->body, k->row_var, false, &r);
     if (k->row_var) axis_move(k, k->row_var, k->npar - 1);
-    if (k->vec_var && k->row_var) axis_move(k, k->vec_var, r.rest <= CACHE_BYTES && r.rows > CACHE_BYTES ? k->npar - 1 : 0);
+    if (k->vec_var && k->row_var) axis_move(k, k->vec_var, (each || (r.rest <= CACHE_BYTES && r.rows > CACHE_BYTES)) ? k->npar - 1 : 0);
 }
 
 void tile_choose(LoopKernel *k, KLoop *vec)
@@ -150,7 +150,7 @@ void tile_choose(LoopKernel *k, KLoop *vec)
         if (k->sched.rows) t.mr = k->sched.rows;
     } else t = tile_best(k, regs, k->row_var ? best : 1, vecs, reduction_steps(k, k->body), vec ? k->sched.vectors : 4, k->row_var ? k->sched.rows : 1);
     if (!k->row_var) t.mr = 1;
-    order_axes(k);
+    order_axes(k, of.each);
     if (t.mr == 1) k->row_var = NULL;
     k->mr = t.mr;
     if (vec) vec->nv = t.nv;

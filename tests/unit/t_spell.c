@@ -116,6 +116,18 @@ static void build_rows(Table *t, DType dt, Node *x, Node *y)
     }
 }
 
+/* The larger and the smaller of a value and a plain number, which have spellings of their own. */
+static void build_bounds(Table *t, DType dt, Node *x)
+{
+    static const double bound[] = { 0.0, -0.0, 1.5, -2, INFINITY, -INFINITY, NAN };
+    for (size_t i = 0; i < COUNT_OF(bound); i++)
+        for (int op = 0; op < 2; op++) {
+            Node *c = g_scalar(t->g, dt, bound[i]);
+            char *what = arena_fmt(t->arena, "%s %s and %g", op ? "max" : "min", dtype_info[dt].name, bound[i]);
+            add_case(t, i % 2 ? g2(t->g, op ? OP_max : OP_min, c, x) : g2(t->g, op ? OP_max : OP_min, x, c), what, 0);
+        }
+}
+
 static void build_casts(Table *t, DType dt, Node *x)
 {
     for (DType to = DT_none + 1; to < DT_COUNT; to++) {
@@ -311,6 +323,7 @@ static void table_body(Ctx *cx, void *arg)
         y[dt] = add_input(&t, dt, 1, (int64_t[]){ COUNT }, 1);
         bool code = dtype_is_float(dt) && dtype_size(dt) == 1;     /* held as codes: moved and cast, never computed with */
         if (!code) build_rows(&t, dt, x[dt], y[dt]);
+        if (dt == DT_f32) build_bounds(&t, dt, x[dt]);
         build_casts(&t, dt, x[dt]);
     }
     t.nflat = t.cases.n;
