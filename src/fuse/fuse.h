@@ -31,6 +31,10 @@ void parts_choose(Ctx *cx, Arena *a, Graph *g);
 /* Rewrites sums of products of dequantised values as sums of their integers. Before layouts. */
 void integers_choose(Ctx *cx, Arena *a, Graph *g);
 
+/* ---- shuffle.c -------------------------------------------------------------------------------------------------------------------------------- */
+/* Rewrites what is computed along a shuffled axis so that it runs in the order of what it reads. Before layouts. */
+void shuffles_choose(Ctx *cx, Arena *a, Graph *g);
+
 /* ---- plan.c and legal.c ------------------------------------------------------------------------------------------------------------------ */
 typedef struct Group {
     SubKind kind;
