@@ -265,7 +265,7 @@ static const char *may_join(Planner *p, Candidate *c, NodeClass class, const cha
 static bool cheap(const Node *n)
 {
     switch (n->op) {
-    case OP_exp: case OP_log: case OP_tanh: case OP_erf: case OP_sin: case OP_cos: case OP_pow: case OP_tan: case OP_asin: case OP_acos: case OP_atan:
+    case OP_exp: case OP_log: case OP_tanh: case OP_sigmoid: case OP_erf: case OP_sin: case OP_cos: case OP_pow: case OP_tan: case OP_asin: case OP_acos: case OP_atan:
     case OP_sinh: case OP_cosh: case OP_asinh: case OP_acosh: case OP_atanh: case OP_log1p: case OP_expm1: case OP_fmod: case OP_random: return false;
     default: return true;
     }

@@ -103,6 +103,8 @@ void print_rolled(Printer *p, const KFold *f);
  * shares, named so; form: for the comment, or NULL. */
 typedef struct SimtFrame { int threads, blocks; int64_t each; int shared, columns; bool scratch; const char *form, *names; } SimtFrame;     /* names: further declarations, or NULL */
 void print_point(Printer *p);
+/* gen_pack.c: the loop over the points of an elementwise kernel with k->pack > 1; how many points (packs) a group takes at a time. */
+int64_t print_packs(Printer *p, const LoopKernel *k, const SimtWords *w);
 void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource *out);
 /* gen_rows.c: rows kept in registers; false where that form does not serve, and nothing is done. */
 bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *w, KernelSource *out);

@@ -9,7 +9,7 @@ static const char *cuda_prelude(Arena *a, const char *isa)
 {
     (void)isa;
     Text t = { .arena = a };
-    text_add(&t, "%s%s", gen_simt_prelude(a, prelude_cuda), prelude_rows);
+    text_add(&t, "%s%s%s", gen_simt_prelude(a, prelude_cuda), prelude_rows, prelude_packs);
     return t.at;
 }
 

@@ -43,58 +43,13 @@ void print_point(Printer *p)
     for (int i = k->npar - 1; i >= 0; i--) {
         const KAxis *x = &k->par[i];
         const char *step = x->step == 1 ? "" : arena_fmt(p->arena, " * %lld", (long long)x->step), *q = i == k->npar - 1 ? "point" : arena_fmt(p->arena, "q%d", i + 1);
-        const char *name = (k->pack <= 1 || i < k->npar - 1) && !(k->tile_var && (x->var == k->tile_var || i == k->npar - 1)) ? print_var(p, x->var) : arena_fmt(p->arena, "%s_0", print_var(p, x->var));
+        bool first = k->tile_var ? x->var == k->tile_var || i == k->npar - 1 : k->pack > 1 && (i == k->npar - 1 || (k->packs > 1 && i == k->npar - 2));     /* of several */
+        const char *name = arena_fmt(p->arena, first ? "%s_0" : "%s", print_var(p, x->var));
         if (i) {
             const char *n = print_arg(p, x->step == 1 ? x->extent : dim_ceildiv(k->g, x->extent, dim_const(k->g, x->step)));
             print_line(p, "const i64 q%d = quot(%s, %s), %s = (%s - q%d * %s)%s;", i, q, n, name, q, i, n, step);
         } else print_line(p, "const i64 %s = %s%s;", name, q, step);
     }
-}
-
-/* The body for k->pack points: what lies together is moved at once if its address allows that, and all the points are there. */
-static void print_pack(Printer *p, const LoopKernel *k, const SimtWords *w)
-{
-    const KAxis *x = &k->par[k->npar - 1];
-    const char *v = print_var(p, x->var), *n = print_arg(p, x->extent), *cond = arena_fmt(p->arena, "%s_0 + %d <= %s", v, k->pack, n);
-    VEC(const KStmt *) stmt = { 0 };
-    p->at_pack = true;
-    for (int i = 0; i < k->body->stmt.n; i++) {
-        const KStmt *s = &k->body->stmt.at[i];
-        const KAddr *at = simt_pack_at(k, s);
-        if (!at) continue;
-        int buf = s->kind == KS_store ? s->buf : s->val->buf;
-        size_t bytes = dtype_size(k->buf.at[buf].dt) * (size_t)k->pack;
-        vec_push(p->arena, &stmt, s);
-        cond = arena_fmt(p->arena, "%s && ALIGNED(%s, %d)", cond, print_place(p, buf, at->off), bytes > 16 ? 16 : (int)bytes);
-    }
-    print_line(p, "if (%s) {", cond);
-    for (int i = 0; i < stmt.n; i++) {
-        const KStmt *s = stmt.at[i];
-        bool store = s->kind == KS_store;
-        int buf = store ? s->buf : s->val->buf;
-        const char *ty = arena_fmt(p->arena, "PACK(%s, %d)", gen_storage(k->buf.at[buf].dt), k->pack);
-        if (store) print_line(p, "%s r%d;", ty, i);
-        else print_line(p, "const %s r%d = *(%sconst %s *)(%s);", ty, i, w->global, ty, print_place(p, buf, s->val->at.off));
-        p->pack_place = ".e[e]";
-        vec_push(p->arena, &p->pack, store ? (const void *)s : (const void *)s->val);
-    }
-    p->at_pack = false;
-    print_line(p, "UNROLL for (int e = 0; e < %d; e++) {", k->pack);
-    print_line(p, "const i64 %s = %s_0 + e;", v, v);
-    print_block(p, k->body);
-    print_line(p, "}");
-    p->at_pack = true;
-    for (int i = 0; i < stmt.n; i++) {
-        const KStmt *s = stmt.at[i];
-        if (s->kind == KS_store) print_line(p, "*(%sPACK(%s, %d) *)(%s) = r%d;", w->global, gen_storage(k->buf.at[s->buf].dt), k->pack, print_place(p, s->buf, s->at.off), i);
-    }
-    p->at_pack = false;
-    p->pack.n = 0;
-    print_line(p, "} else {");
-    print_line(p, "for (i64 %s = %s_0; %s < imin(%s_0 + %d, %s); %s++) {", v, v, v, v, k->pack, n, v);
-    print_block(p, k->body);
-    print_line(p, "}");
-    print_line(p, "}");
 }
 
 /* The body for a tile: what is read across is read along into shared memory, and from there in the other order. names: gets the shared memory. */
@@ -190,17 +145,20 @@ void gen_simt(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *w, Kernel
     Text names = { .arena = a };
     print_prepare(&p);
     print_block(&p, k->top);
-    if (k->columns) {
+    int64_t each = k->columns ? k->columns : team ? 1 : k->threads;
+    if (k->pack > 1) each = print_packs(&p, k, w);
+    else if (k->columns) {
         print_line(&p, "for (i64 first = %s * %d; first < total; first += (i64)%s * %d) {", w->group, k->columns, w->groups, k->columns);
         print_line(&p, "const i64 point = imin(first + column, total - 1);");
         print_line(&p, "const int live = first + column < total;");
     } else if (team) print_line(&p, "for (i64 point = %s; point < total; point += %s) {", w->group, w->groups);
     else print_line(&p, "for (i64 point = %s * %d + thread; point < total; point += (i64)%s * %d) {", w->group, k->threads, w->groups, k->threads);
-    print_point(&p);
-    if (k->tile_var) print_tile(&p, k, w, &names);
-    else if (k->pack > 1) print_pack(&p, k, w);
-    else print_block(&p, k->body);
-    print_line(&p, "}");
-    SimtFrame f = { .threads = k->threads, .each = k->columns ? k->columns : team ? 1 : k->threads, .shared = k->team > 1 && !k->columns ? 2 * k->team : 0, .columns = k->columns, .scratch = true, .names = names.at };
+    if (k->pack <= 1) {
+        print_point(&p);
+        if (k->tile_var) print_tile(&p, k, w, &names);
+        else print_block(&p, k->body);
+        print_line(&p, "}");
+    }
+    SimtFrame f = { .threads = k->threads, .each = each, .shared = k->team > 1 && !k->columns ? 2 * k->team : 0, .columns = k->columns, .scratch = true, .names = names.at };
     simt_frame(&p, w, &f, out);
 }

@@ -314,7 +314,7 @@ const char *print_place(Printer *p, int buf, const Dim *off) { return pointer(p,
 /* The element of this point in what was moved for several at once; NULL when it was not. */
 static const char *pack_element(Printer *p, const void *of)
 {
-    for (int i = 0; i < p->pack.n; i++) if (p->pack.at[i] == of) return arena_fmt(p->arena, "&r%d%s", i, p->pack_place);
+    for (int i = 0; i < p->pack.n; i++) if (p->pack.at[i] == of) return arena_fmt(p->arena, "r%d%s", i, p->pack_place);
     return NULL;
 }
 
@@ -373,7 +373,8 @@ static void print_load(Printer *p, const KVal *v)
     bool filled = strcmp(fill, print_literal(p, v->dt, (Scalar){ 0 })) || is_code(v->dt);     /* lanes that are not read are 0 */
     if (!lanes(p, v->vary)) {
         const char *c = condition(p, &v->at, v->nopnd, v->opnd, true);
-        const char *packed = pack_element(p, v), *from = packed ? packed : load_pointer(p, v), *e = arena_fmt(p->arena, "ld_%s(%s)", st, from);
+        const char *packed = pack_element(p, v), *from = packed ? arena_fmt(p->arena, "&%s", packed) : load_pointer(p, v), *e = arena_fmt(p->arena, "ld_%s(%s)", st, from);
+        if (packed && p->k->pack > 1) e = arena_fmt(p->arena, "PACK_GET(%s, %s, e)", st, packed);
         if (c && !filled && !p->simt && t != DT_f16 && t != DT_bf16 && t != DT_bool) e = arena_fmt(p->arena, "ldif_%s(%s, %s)", st, from, c);
         else if (c) e = arena_fmt(p->arena, "(%s) ? %s : %s", c, e, fill);
         assign(p, v, e);
@@ -591,8 +592,9 @@ void print_store(Printer *p, const KStmt *s)
     else if (p->in_m && (s->vary & VARY_row) && !rows_whole(p->k)) guard = arena_fmt(p->arena, "if (%sr < %s) ", print_var(p, p->k->row_var), print_dim(p, p->k->row_extent));
     if (!lanes(p, s->vary)) {
         const char *c = condition(p, &s->at, s->nopnd, s->opnd, true), *packed = pack_element(p, s);
-        const char *to = packed ? packed : pointer(p, s->buf, print_dim(p, s->at.off));
         const char *e = operand(p, s->val, 0);
+        if (packed) { print_line(p, "PACK_PUT(%s, %s, e, %s);", st, packed, e); return; }
+        const char *to = pointer(p, s->buf, print_dim(p, s->at.off));
         if (s->how != COMBINE_set) e = combined(p, s, arena_fmt(p->arena, "ld_%s(%s)", st, to), e);
         print_line(p, "%s%sst_%s(%s, %s);", guard, c ? arena_fmt(p->arena, "if (%s) ", c) : "", st, to, e);
         return;

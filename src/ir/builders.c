@@ -366,8 +366,5 @@ Node *g_mean(Graph *g, Node *x, uint32_t axes, bool keep)
 Node *g_sigmoid(Graph *g, Node *x)
 {
     check_float(g, x, "sigmoid");
-    /* exp may become inf: 1 / inf is the limit, so both tails are right */
-    DType dt = x->dt, wide = dtype_wide(dt);
-    Node *one = g_scalar(g, wide, 1), *e = g1(g, OP_exp, g1(g, OP_neg, g_cast(g, x, wide)));
-    return g_cast(g, g2(g, OP_div, one, g2(g, OP_add, one, e)), dt);
+    return g_cast(g, g1(g, OP_sigmoid, g_cast(g, x, dtype_wide(x->dt))), x->dt);
 }

@@ -132,7 +132,7 @@ int cost_again(const KVal *v)
     case KV_cast: case KV_bitcast: c = 1; break;
     case KV_ew:
         switch (v->op) {
-        case OP_exp: case OP_log: case OP_tanh: case OP_erf: c = 12; break;
+        case OP_exp: case OP_log: case OP_tanh: case OP_sigmoid: case OP_erf: c = 12; break;
         case OP_div: case OP_sqrt: case OP_mod: case OP_fmod: c = 4; break;
         case OP_sin: case OP_cos: case OP_tan: case OP_asin: case OP_acos: case OP_atan: case OP_sinh: case OP_cosh: case OP_asinh: case OP_acosh:
         case OP_atanh: case OP_log1p: case OP_expm1: case OP_pow: c = 60; break;

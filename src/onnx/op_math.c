@@ -129,7 +129,8 @@ void op_gelu(OpCall *o)
 {
     const char *how = op_string(o, "approximate", "none");
     const char *text = strcmp(how, "none") == 0 ? "0.5 * x * (1 + erf(x * 0.70710678118654752440))"
-        : strcmp(how, "tanh") == 0 ? "0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)))" : NULL;
+        : strcmp(how, "tanh") == 0 ? "x * sigmoid(1.59576912160573071176 * (x + 0.044715 * x * x * x))" : NULL;
+    /* 1 + tanh(u) is 2 sigmoid(2u), which does not cancel where u is far below 0 */
     if (!text) fail(o->cx, E_FORMAT, "approximate is '%s', wanted none or tanh", how);
     Binding b = { .name = "x", .type = 'n', .node = widened(o->g, o->in[0]) };
     o->out[0] = g_cast(o->g, expr_build(o->g, text, 1, &b), o->in[0]->dt);

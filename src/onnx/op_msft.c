@@ -16,7 +16,7 @@ static Node *curve(OpCall *o, const char *text, Node *x, double a)
 }
 
 static const char text_gelu[] = "0.5 * x * (1 + erf(x * 0.70710678118654752440))";
-static const char text_gelu_tanh[] = "0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)))";
+static const char text_gelu_tanh[] = "x * sigmoid(1.59576912160573071176 * (x + 0.044715 * x * x * x))";
 static const char text_swish[] = "x * sigmoid(a * x)";
 
 /* The last axis plus a bias vector, through a curve. */

@@ -12,6 +12,18 @@ equal examples/norm.onnxtxt -d batch=7
 equal examples/attention.onnxtxt -d seq=9
 equal examples/matmul.onnxtxt -d batch=3
 
+# elementwise, several packs of 16 bytes for a thread: rows of which one is over, a row that ends inside a pack, one axis
+cat >"$T/packs.onnxtxt" <<'END'
+<ir_version: 10, opset_import: ["" : 20]>
+g (bfloat16[m,n] x, bfloat16[n] b, bfloat16[m,n] r) => (bfloat16[m,n] y)
+{ t = Add(x, b)
+  u = Gelu<approximate = "tanh">(t)
+  y = Add(u, r) }
+END
+equal "$T/packs.onnxtxt" -d m=513 -d n=4112
+equal "$T/packs.onnxtxt" -d m=511 -d n=4107
+equal examples/add_relu.onnxtxt -d n=1100003
+
 # rows: one team for several rows, a row that ends inside a vector, one for a block, one that fills the registers, and values that must spread
 row() { # LENGTH LINE
     printf '<ir_version: 10, opset_import: ["" : 23]>\ng (%s[m,%d] x) => (%s[m,%d] y)\n{\n    %s\n}\n' "${3:-bfloat16}" "$1" "${3:-bfloat16}" "$1" "$2" >"$T/row_$1.onnxtxt"

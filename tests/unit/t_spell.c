@@ -100,6 +100,8 @@ static double ulp_bound(Op op, DType t)
     case OP_log1p: case OP_expm1: case OP_tan: case OP_asin: case OP_acos: case OP_atan: case OP_sinh: case OP_cosh: case OP_asinh: case OP_acosh:
     case OP_atanh: case OP_pow:
         return t == DT_f32 ? 4 : 1;
+    case OP_sigmoid:
+        return t == DT_f32 ? 4 : t == DT_f64 ? 2 : 1;
     default:
         return 0;
     }
