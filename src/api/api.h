@@ -41,6 +41,7 @@ typedef struct KernelEvidence {         /* one launch of a segment */
     const char *note;                   /* what the compiler says about it: "32 registers, 0 B shared ..."; NULL where it says nothing */
     int64_t read_bytes, write_bytes;    /* logical: each buffer once, at the last bound sizes */
     bool once, interpreted;
+    bool joined;                        /* a part of the launch before it */
     double seconds;                     /* median of the profiled runs; 0 when not measured */
 } KernelEvidence;
 typedef struct SegmentEvidence {

@@ -57,17 +57,19 @@ void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds
     e->graph = tuned_graph(a, s);
     for (int i = 0; i < s->npart; i++) {
         const Part *p = &s->part[i];
-        k[i].name = p->loops ? p->src.name : p->sub->node[0]->call->def->name;
+        const KernelSource *src = p->joint ? &p->joint->src : &p->src;
+        k[i].name = p->loops ? src->name : p->sub->node[0]->call->def->name;
         k[i].kind = sub_kind_name[p->sub->kind];
         k[i].structure = p->structure;
         k[i].loops = p->loops;
-        k[i].source = p->loops ? p->src.text : NULL;
+        k[i].source = p->loops ? src->text : NULL;
+        k[i].joined = joined_before(s, i);
         k[i].note = p->note;
         k[i].once = s->part[i].once;
         k[i].seconds = seconds ? seconds[i] : 0;
         kernel_operators(a, s, p, &k[i]);
         kernel_traffic(s, p, &k[i]);
-        if (!k[i].once && !p->join_mate) e->launches++;
+        if (!k[i].once && !p->join_mate && !k[i].joined) e->launches++;
     }
     const char **refusal = NEWS(a, const char *, s->plan->refusal.n + 1), **guard = NEWS(a, const char *, g->guard.n + 1);
     for (int i = 0; i < s->plan->refusal.n; i++) {

@@ -53,7 +53,7 @@ EvidenceSum evidence_sum(Arena *a, int n, const SegmentEvidence *e)
 
 static bool wants_source(const ExplainOptions *o, const KernelEvidence *k)
 {
-    return o->source && k->source && (!o->kernel || strncmp(k->name, o->kernel, strlen(o->kernel)) == 0);
+    return o->source && k->source && !k->joined && (!o->kernel || strncmp(k->name, o->kernel, strlen(o->kernel)) == 0);
 }
 
 static const char *how(const KernelEvidence *k)
@@ -86,7 +86,7 @@ static void segment_text(Arena *a, Text *t, const SegmentEvidence *e, const Expl
     for (int j = 0; j < e->nkernel; j++) {
         const KernelEvidence *k = &e->kernel[j];
         text_add(t, "  %-20s %-12s %10s %10s", k->name, how(k), bytes_str(a, k->read_bytes), bytes_str(a, k->write_bytes));
-        text_add(t, " %11s  ", timed && !k->once ? time_str(a, k->seconds) : "-");
+        text_add(t, " %11s  ", k->joined ? "same launch" : timed && !k->once ? time_str(a, k->seconds) : "-");
         add_nodes(t, k, 2 + 20 + 1 + 12 + 1 + 10 + 1 + 10 + 1 + 11 + 2);
         if (k->note) text_add(t, "  %-20s %s\n", "", k->note);
     }
@@ -139,6 +139,7 @@ static json_t *kernel_json(const KernelEvidence *k, const ExplainOptions *o)
         strings_json(k->nnode, k->node), "read_bytes", (json_int_t)k->read_bytes, "write_bytes", (json_int_t)k->write_bytes, "once", k->once, "interpreted",
         k->interpreted, "generated", is_generated(k));
     json_object_set_new(j, "ms", k->seconds > 0 ? json_real(k->seconds * 1e3) : json_null());
+    if (k->joined) json_object_set_new(j, "joined", json_true());
     if (k->note) json_object_set_new(j, "compiler", json_string_nocheck(k->note));
     if (wants_source(o, k)) json_object_set_new(j, "source", json_string_nocheck(k->source));
     return j;

@@ -188,6 +188,7 @@ void segment_run_once(Ctx *cx, Segment *s)
 void instance_free(const Segment *s, Instance *x)
 {
     if (x->arena) s->target->api->release(s->target->device, x->arena);
+    if (x->table) s->target->api->release(s->target->device, x->table);
     arena_free(x->memory);
 }
 
@@ -249,6 +250,23 @@ static bool patched(const Segment *s, const Node *n)
     return !is_staged(s) && (n->op == OP_input || (segment_is_output(s, n) && !s->fixed[n->id] && s->first[n->id] >= 0));
 }
 
+typedef VEC(struct Patch) Patches;
+static void place_at(Arena *a, const Segment *s, const Instance *x, const Node *v, void **at, Patches *patches)
+{
+    struct Patch q = { at, v->id };
+    if (patched(s, v)) vec_push(a, patches, q);
+    else *at = x->where[v->id] ? x->where[v->id] : fixed_data(a, s, v, x->syms);
+}
+
+static void place_buffers_of(Arena *a, Segment *s, const Instance *x, const Part *p, Launch *l, Patches *patches)
+{
+    launch_fill(a, p, x->syms, l);
+    for (int k = 0; k < p->src.nbuf; k++) {
+        if (slot_buf(p, k)->last) l->buf[k] = (void *)packed_data(s, slot_buf(p, k), NULL);
+        else place_at(a, s, x, buf_node(p, k), &l->buf[k], patches);
+    }
+}
+
 typedef struct InstanceMaking { Arena *a; Segment *s; const int64_t *syms; Instance *x; } InstanceMaking;
 
 static void instance_make(Ctx *cx, void *arg)
@@ -269,22 +287,35 @@ static void instance_make(Ctx *cx, void *arg)
     x->launch = NEWS(a, Launch, n + 1);
     x->part = NEWS(a, int, n + 1);
     x->host = NEWS(a, HostCall, n + 1);
-    VEC(struct Patch) patch = { 0 };
+    Patches patch = { 0 };
+    int64_t words = 0;
+    for (int i = 0; i < n; i++) {
+        if (s->part[i].joint && !joined_before(s, i)) { x->njoint++; words += s->part[i].joint->n * s->part[i].joint->words; }
+    }
+    x->joint = NEWS(a, JointRun, x->njoint + 1);
+    x->table = device_block(cx, s, words * (int64_t)sizeof words);
+    x->njoint = 0;
+    words = 0;
     for (int i = 0; i < n; i++) {
         if (s->part[i].once) continue;
         const Part *p = &s->part[i];
+        if (joined_before(s, i)) continue;
         int at = x->nlaunch++;
         Launch *l = &x->launch[at];
         x->part[at] = i;
-        if (p->loops) {
-            launch_fill(a, p, syms, l);
-            for (int k = 0; k < p->src.nbuf; k++) {
-                const Node *v = buf_node(p, k);
-                if (slot_buf(p, k)->last) { l->buf[k] = (void *)packed_data(s, slot_buf(p, k), NULL); continue; }
-                if (patched(s, v)) { struct Patch q = { at, k, v->id }; vec_push(a, &patch, q); continue; }
-                l->buf[k] = where[v->id] ? where[v->id] : fixed_data(a, s, v, syms);
-            }
-        } else {
+        if (p->joint) {
+            JointRun *r = &x->joint[x->njoint++];
+            r->member = NEWS(a, Launch, p->joint->n);
+            for (int m = 0; m < p->joint->n; m++) place_buffers_of(a, s, x, &s->part[i + m], &r->member[m], &patch);
+            r->member[0].kernel = p->built;
+            joint_launch(a, p->joint, r, l);
+            r->table = l->buf[0] = (int64_t *)x->table + words;
+            words += p->joint->n * p->joint->words;
+            l->id = i;
+            continue;
+        }
+        if (p->loops) place_buffers_of(a, s, x, p, l, &patch);
+        else {
             HostCall *h = &x->host[at];
             const Node *call = p->sub->node[0];
             *h = (HostCall){ .s = s, .call = call, .syms = x->syms };
@@ -296,8 +327,7 @@ static void instance_make(Ctx *cx, void *arg)
                 const Node *v = call->in[k];
                 node_tensor(cx, v, syms, &h->in[k]);
                 h->far[k] = is_staged(s) && (where[v->id] || s->fixed[v->id] || s->uploaded[v->id]);
-                if (patched(s, v)) { struct Patch q = { at, k, v->id }; vec_push(a, &patch, q); }
-                else l->buf[k] = where[v->id] ? where[v->id] : fixed_data(a, s, v, syms);
+                place_at(a, s, x, v, &l->buf[k], &patch);
             }
             for (int k = 0; k < call->call->nout; k++) h->out[k].dt = call->call->out_dt[k];
             for (int id = call->id + 1; id < s->g->node.n; id++) {   /* results that nobody uses have sizes too */
@@ -306,8 +336,7 @@ static void instance_make(Ctx *cx, void *arg)
             }
             for (int j = 1; j < p->sub->nnode; j++) {
                 const Node *v = p->sub->node[j];
-                if (patched(s, v)) { struct Patch q = { at, call->nin + v->index, v->id }; vec_push(a, &patch, q); }
-                else l->buf[call->nin + v->index] = where[v->id];
+                place_at(a, s, x, v, &l->buf[call->nin + v->index], &patch);
                 h->far[call->nin + v->index] = is_staged(s);
             }
             l->host = host_call_run;
@@ -497,7 +526,8 @@ static void run_guarded(Ctx *cx, void *arg)
     Segment *s = j->s;
     Instance *x = j->x;
     prepare_outputs(cx, j, x->syms);
-    for (int i = 0; i < x->npatch; i++) x->launch[x->patch[i].launch].buf[x->patch[i].slot] = address_of(j, s->g->node.at[x->patch[i].node]);
+    for (int i = 0; i < x->npatch; i++) *x->patch[i].at = address_of(j, s->g->node.at[x->patch[i].node]);
+    for (int i = 0; i < x->njoint; i++) joint_send(cx, s, &x->joint[i]);
     for (int i = 0; i < x->nlaunch; i++) x->host[i].cancel = cx->cancel;
     if (cx->opt.poison && x->arena) poison_arena(cx, s, x);
     for (int i = 0; is_staged(s) && i < s->g->input.n; i++) {

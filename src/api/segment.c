@@ -13,6 +13,8 @@ static void find_lives(Segment *s)
     for (int i = 0; i < n; i++) s->first[i] = s->last[i] = -1;
     for (int i = 0; i < s->npart; i++) {
         const Part *p = &s->part[i];
+        const Joint *t = p->joint;      /* all of a launch live from its beginning to its end */
+        int begin = t ? t->member[0] : i, end = t ? t->member[0] + t->n - 1 : i;
         for (int k = 0; !p->loops && k < p->sub->nnode; k++) {
             const Node *x = p->sub->node[k];
             if (x->op == OP_part) { s->first[x->id] = i; if (s->last[x->id] < i) s->last[x->id] = i; }
@@ -21,8 +23,8 @@ static void find_lives(Segment *s)
         for (int k = 0; p->loops && k < p->loops->buf.n; k++) {
             const KBuf *b = &p->loops->buf.at[k];
             if (b->scratch) continue;
-            if (s->first[b->node->id] < 0 && b->write) s->first[b->node->id] = i;
-            s->last[b->node->id] = i;
+            if (s->first[b->node->id] < 0 && b->write) s->first[b->node->id] = begin;
+            if (s->last[b->node->id] < end) s->last[b->node->id] = end;
         }
     }
     for (int i = 0; i < s->g->output.n; i++) s->last[s->g->output.at[i].node->id] = s->npart;
@@ -38,7 +40,7 @@ static void find_shares(Segment *s)
     if (s->opt.check) return;           /* a check compares after each kernel and wants everything apart */
     for (int i = 0; i < s->npart; i++) {
         const LoopKernel *k = s->part[i].loops;
-        for (int o = 0; k && !s->part[i].once && o < k->buf.n; o++) {
+        for (int o = 0; k && !s->part[i].once && !s->part[i].joint && o < k->buf.n; o++) {
             const KBuf *to = &k->buf.at[o];
             if (to->scratch || !to->write || s->first[to->node->id] != i || segment_is_output(s, to->node)) continue;
             for (int j = 0; j < k->buf.n; j++) {
@@ -137,7 +139,7 @@ static void print_kernels(Ctx *cx, Segment *s)
     }
 }
 
-static bool is_built(const Segment *s, int part) { return s->part[part].loops && (s->part[part].once || !s->target->ahead) && s->target->device; }
+static bool is_built(const Segment *s, int part) { return s->part[part].loops && !joined_before(s, part) && (s->part[part].once || !s->target->ahead) && s->target->device; }
 
 /* In the background, if that is allowed and something must be compiled. */
 static void build_kernels(Ctx *cx, Segment *s)
@@ -146,7 +148,10 @@ static void build_kernels(Ctx *cx, Segment *s)
     KernelText *text = s->text = NEWS(s->arena, KernelText, n + 1);
     const Kernel **out = s->out = NEWS(s->arena, const Kernel *, n + 1);
     for (int i = 0; i < n; i++)
-        if (is_built(s, i)) text[m++] = (KernelText){ .name = s->part[i].src.name, .text = s->part[i].src.code, .cost = s->part[i].loops->cost, .note = &s->part[i].note };
+        if (is_built(s, i)) {
+            const KernelSource *src = s->part[i].joint ? &s->part[i].joint->src : &s->part[i].src;
+            text[m++] = (KernelText){ .name = src->name, .text = src->code, .cost = s->part[i].loops->cost, .note = &s->part[i].note };
+        }
     s->ntext = m;
     if (!m) return;
     RtError e = { .launch = -1 };
@@ -199,7 +204,11 @@ void segment_settle(Ctx *cx, Segment *s)
     fail(cx, E_DEVICE, "kernels were being compiled when the process was copied by fork()");
 }
 
-static void try_kernels(Ctx *cx, void *arg) { print_kernels(cx, arg); }
+static void try_kernels(Ctx *cx, void *arg)
+{
+    print_kernels(cx, arg);
+    segment_join(cx, arg);
+}
 
 typedef struct SegmentMaking { Arena *a; const Target *t; Graph *g; const ProgramOptions *o; Segment *s; } SegmentMaking;
 

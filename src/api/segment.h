@@ -10,6 +10,9 @@
 typedef enum SegState { SEG_made, SEG_compiling, SEG_compiled, SEG_failed } SegState;
 enum { MAX_IDLE = 8 };                  /* idle instances that are kept */
 
+/* Parts in one launch, which stand together from member[0] on; of each its text in the kernel; words of a row of the table (gen_join.c). */
+typedef struct Joint { int n, *member, *text, words; KernelSource src; bool placed; } Joint;
+
 typedef struct Part {                   /* one kernel of the plan; loops NULL: a call */
     const Subgraph *sub;
     const char *structure;              /* its name with its own schedule */
@@ -18,7 +21,15 @@ typedef struct Part {                   /* one kernel of the plan; loops NULL: a
     const Kernel *built;
     const char *note;                   /* what the compiler says about it, or NULL */
     struct Part *join_mate;             /* an earlier copy into the same join: counted as one launch */
+    Joint *joint;                       /* what it is launched with, or NULL */
 } Part;
+
+typedef struct JointRun {               /* of an instance */
+    const Joint *joint;
+    Launch *member;                     /* what each would be alone */
+    int64_t *row, *sent, rows;          /* the table, and as it lies on the device, if known */
+    void *table; bool known;
+} JointRun;
 
 typedef struct Packed { struct Packed *next; const Node *node; int axis; int64_t panel, width; bool quad; size_t bytes; void *data; } Packed;
 
@@ -28,9 +39,11 @@ typedef struct Instance {
     uint8_t *arena; int64_t arena_bytes;
     int nlaunch; Launch *launch;        /* without those run once */
     int *part;                          /* of each launch: index of its Part */
-    struct Patch { int launch, slot, node; } *patch; int npatch;     /* addresses that each run fills in: inputs and outputs */
+    struct Patch { void **at; int node; } *patch; int npatch;        /* addresses that each run fills in: inputs and outputs */
     struct HostCall *host;              /* by launch */
     void **where;                       /* by node id: its address on the device; NULL: it has none of its own */
+    JointRun *joint; int njoint;
+    void *table;                        /* of all of them, on the device */
     int64_t temp_bytes;
     Arena *memory;                      /* of all the above */
 } Instance;
@@ -65,6 +78,12 @@ struct Segment {
 void segment_tell(Ctx *cx, Segment *s);
 void segment_tell_kernels(Ctx *cx, const Segment *s);
 extern const char *const sub_kind_name[SUB_COUNT];           /* evidence.c */
+
+/* joint.c: which parts are launched together, before they are built; a launch of them from those that each would be; its table, once addresses are known. */
+void segment_join(Ctx *cx, Segment *s);
+void joint_launch(Arena *a, const Joint *j, JointRun *r, Launch *l);
+void joint_send(Ctx *cx, const Segment *s, JointRun *r);
+static inline bool joined_before(const Segment *s, int part) { return s->part[part].joint && s->part[part].joint->member[0] != part; }
 
 /* instance.c */
 bool segment_is_output(const Segment *s, const Node *n);

@@ -15,6 +15,7 @@ typedef struct KernelSource {
     bool resident;                      /* no more groups than run at once */
     Dim *local;                         /* bytes of local memory, or NULL */
     bool checks;                        /* may report a data error */
+    const char *params, *inside;        /* groups of threads: the parameters before `total`; what is between the braces, without what says which group it is */
 } KernelSource;
 
 /* A language that kernels are printed in; api/targets.def joins it with a device. */
@@ -23,6 +24,9 @@ typedef struct Dialect {
     Vectors (*vectors)(const char *isa);
     const char *(*prelude)(Arena *a, const char *isa);
     void (*print)(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out);
+    /* (optional: where a launch is cheap, nothing is won) One kernel that does the work of several launches: texts[i] are printed kernels k[i]. See gen_join.c for
+     * the table that it gets. */
+    void (*join)(Arena *a, int n, const LoopKernel *const *k, const KernelSource *const *texts, KernelSource *out);
 } Dialect;
 extern const Dialect dialect_c, dialect_opencl, dialect_cuda;
 
@@ -45,6 +49,7 @@ typedef struct SimtWords {
     const char *function, *global, *local;      /* before a kernel; of pointers to device memory; of arrays that a group shares */
     const char *alone;                          /* of a pointer to what the kernel only reads: "__restrict__ " */
     const char *group, *groups, *thread;        /* numbers of the group and of the thread in it; how many groups */
+    const char *where;                          /* what declares group and groups; NULL: they are expressions */
     bool objects;                               /* buffers are memory objects with an offset */
 } SimtWords;
 /* gen_simt.c: a kernel for groups of threads, in such a dialect; and its prelude behind `own`: what the C dialects share. */
@@ -103,6 +108,10 @@ void print_rolled(Printer *p, const KFold *f);
  * shares, named so; form: for the comment, or NULL. */
 typedef struct SimtFrame { int threads, blocks; int64_t each; int shared, columns; bool scratch; const char *form, *names; } SimtFrame;     /* names: further declarations, or NULL */
 void print_point(Printer *p);
+/* gen_join.c */
+enum { JOIN_FIRST, JOIN_TEXT, JOIN_ARGS };
+void gen_join(Arena *a, const SimtWords *w, int n, const LoopKernel *const *k, const KernelSource *const *texts, KernelSource *out);
+int join_words(int n, const KernelSource *const *texts);                 /* of a row of the table */
 /* gen_pack.c: the loop over the points of an elementwise kernel with k->pack > 1; how many points (packs) a group takes at a time. */
 int64_t print_packs(Printer *p, const LoopKernel *k, const SimtWords *w);
 void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource *out);

@@ -13,13 +13,16 @@ static const char *cuda_prelude(Arena *a, const char *isa)
     return t.at;
 }
 
+static const SimtWords words = {
+    .function = "extern \"C\" __global__ __launch_bounds__(%s)", .global = "", .alone = "__restrict__ ", .local = "__shared__ ",
+    .group = "group", .groups = "groups", .where = "const i64 group = blockIdx.x, groups = gridDim.x;", .thread = "(int)threadIdx.x",
+};
+
 static void cuda_print(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out)
 {
-    static const SimtWords words = {
-        .function = "extern \"C\" __global__ __launch_bounds__(%s)", .global = "", .alone = "__restrict__ ", .local = "__shared__ ",
-        .group = "(i64)blockIdx.x", .groups = "gridDim.x", .thread = "(int)threadIdx.x",
-    };
     if (!gen_rows(cx, a, k, &words, out)) gen_simt(cx, a, k, &words, out);
 }
 
-const Dialect dialect_cuda = { .name = "cuda", .vectors = cuda_vectors, .prelude = cuda_prelude, .print = cuda_print };
+static void cuda_join(Arena *a, int n, const LoopKernel *const *k, const KernelSource *const *texts, KernelSource *out) { gen_join(a, &words, n, k, texts, out); }
+
+const Dialect dialect_cuda = { .name = "cuda", .vectors = cuda_vectors, .prelude = cuda_prelude, .print = cuda_print, .join = cuda_join };

@@ -115,8 +115,12 @@ void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource
     text_add(&t, "(%sconst i64 total, %su8 *scratch, ", params.at ? params.at : "", w->global);
     if (w->objects) text_add(&t, "%su8 *em, i64 eo)\n{\n    %si64 *const err = (%si64 *)(em + eo);\n", w->global, w->global, w->global);
     else text_add(&t, "i64 *const err)\n{\n");
+    if (w->where) text_add(&t, "    %s\n", w->where);
+    size_t inside = t.n;
     text_put(&t, names.at, names.n);
     text_put(&t, p->t->at, p->t->n);
+    out->params = params.at ? params.at : "";
+    out->inside = arena_str(a, t.at + inside);
     text_add(&t, "}\n");
     char name[40];
     snprintf(name, sizeof name, "k_%016llx", (unsigned long long)hash_bytes(t.at, t.n, (uint64_t)f->threads + (uint64_t)f->blocks * 4096));

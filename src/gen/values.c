@@ -49,6 +49,7 @@ static const char *number(Printer *p, Dim *d)
 const char *print_var(Printer *p, const Dim *var)
 {
     if (var->var == START_VAR) return arena_fmt(p->arena, "%s0", print_var(p, p->k->vec_var));
+    for (int i = 0; p->simt && i < p->k->npar; i++) if (p->k->par[i].var == var) return arena_fmt(p->arena, "p%d", i);     /* merged or not: one text for both */
     if (var->var >= MERGED_VAR) return arena_fmt(p->arena, "t%d", var->var - MERGED_VAR);
     if (var->var >= LOOP_VAR) return arena_fmt(p->arena, "k%d", var->var - LOOP_VAR);
     return arena_fmt(p->arena, "i%d", var->var - SPACE_VAR);

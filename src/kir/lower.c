@@ -865,6 +865,7 @@ LoopKernel *kernel_lower_as(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Ve
     int last = -1;
     if (lanes == LANES_simt) {
         best = lower_once(cx, a, g, sub, v, -1);
+        best->sched = *sched;
         kernel_simt(best);
         return best;
     }

@@ -102,7 +102,7 @@ static void choose_packs(LoopKernel *k, int64_t threads)
 {
     KAxis *before = k->npar > 1 ? &k->par[k->npar - 2] : NULL;
     int packs = PACKS;
-    while (packs > 1 && (threads < THREADS_PACKS * (int64_t)packs || (before && dim_hint(k->g, before->extent) < packs))) packs /= 2;
+    while (packs > 1 && ((!k->sched.joint && threads < THREADS_PACKS * (int64_t)packs) || (before && dim_hint(k->g, before->extent) < packs))) packs /= 2;
     if (packs == 1) return;
     k->packs = packs;
     if (before) before->step = packs;
@@ -126,7 +126,7 @@ static void choose_pack(LoopKernel *k)
         near++;
     }
     int pack = least == 1 ? 8 : (int)(16 / least);
-    while (pack > 1 && (points < 4096 * (int64_t)pack || dim_hint(k->g, last->extent) < 2 * pack)) pack /= 2;
+    while (pack > 1 && !k->sched.joint && (points < 4096 * (int64_t)pack || dim_hint(k->g, last->extent) < 2 * pack)) pack /= 2;
     if (!near || pack == 1) return;
     k->pack = pack;
     last->step = pack;
@@ -191,7 +191,7 @@ void kernel_simt(LoopKernel *k)
     k->threads = k->sub->kind == SUB_map ? GROUP : GROUP_HEAVY;
     if (k->sub->kind == SUB_rows) choose_team(k);
     if (k->sub->kind == SUB_scan) choose_scan(k);
-    if (k->sub->kind == SUB_map && !choose_turn(k)) choose_pack(k);
+    if (k->sub->kind == SUB_map && (k->sched.joint || !choose_turn(k))) choose_pack(k);
     if (k->sub->kind == SUB_dot) tile_rows(k, ROW_TILE, THREADS_LEAST);
     kernel_chunks(k);
     kernel_measure(k);

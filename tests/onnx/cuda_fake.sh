@@ -24,6 +24,36 @@ equal "$T/packs.onnxtxt" -d m=513 -d n=4112
 equal "$T/packs.onnxtxt" -d m=511 -d n=4107
 equal examples/add_relu.onnxtxt -d n=1100003
 
+# many small tensors in one launch: a step of an optimiser, sizes from one to more than a turn of a group, and one without elements; some need the largest element
+# of one of them and are launched after its kernel
+{
+    ins="" outs="" lines=""
+    for n in 33,5 1 7 1000 0 2 4096 2051; do
+        i=${n/,/_}
+        ins+=", float[$n] p$i, float[$n] g$i, float[$n] m$i" outs+=", float q$i, float k$i, float e$i"
+        lines+="s$i = Mul(b, m$i)  t$i = Mul(c, g$i)  k$i = Add(s$i, t$i)  d$i = Sqrt(k$i)  q$i = Sub(p$i, d$i)
+"
+        case $n in
+        33,5) lines+="f = ReduceMax<keepdims = 0>(k$i)  e$i = Sub(g$i, f)
+" ;;
+        7 | 1000) lines+="e$i = Mul(q$i, f)
+" ;;
+        *) lines+="e$i = Div(q$i, g$i)
+" ;;
+        esac
+    done
+    printf '<ir_version: 10, opset_import: ["" : 20]>\ng (%s) => (%s) <float b = {0.9}, float c = {0.1}>\n{ %s}\n' "${ins:2}" "${outs:2}" "$lines"
+} >"$T/many.onnxtxt"
+expect 0 'same launch' "$SINTER" explain "$T/many.onnxtxt" --device cuda
+mkdir -p "$T/joint" "$T/apart" "$T/right"
+expect 0 '' "$SINTER" run "$T/many.onnxtxt" --device cuda -o "$T/joint"
+SN_OFF=horizontal expect 0 '' "$SINTER" run "$T/many.onnxtxt" --device cuda -o "$T/apart"
+expect 0 '' "$SINTER" run "$T/many.onnxtxt" --interpreter -o "$T/right"
+for f in "$T"/right/*.npy; do
+    cmp "$f" "$T/joint/${f##*/}" && cmp "$f" "$T/apart/${f##*/}" && good || bad "many: ${f##*/} differs"
+done
+equal "$T/many.onnxtxt"
+
 # rows: one team for several rows, a row that ends inside a vector, one for a block, one that fills the registers, and values that must spread
 row() { # LENGTH LINE
     printf '<ir_version: 10, opset_import: ["" : 23]>\ng (%s[m,%d] x) => (%s[m,%d] y)\n{\n    %s\n}\n' "${3:-bfloat16}" "$1" "${3:-bfloat16}" "$1" "$2" >"$T/row_$1.onnxtxt"
