@@ -10,6 +10,9 @@ need_opencl
 refuse 'device 999 is wanted, there ' "$SINTER" run examples/add_relu.onnxtxt --device opencl:999
 refuse 'wanted the number of a device' "$SINTER" run examples/add_relu.onnxtxt --device opencl:first
 expect 0 'equal to the reference interpreter' "$SINTER" run examples/add_relu.onnxtxt -d n=70001 --check --device opencl
+expect 0 'equal to the reference interpreter' "$SINTER" run examples/add_relu.onnxtxt -d n=1100003 --check --device opencl
+printf '<ir_version: 10, opset_import: ["" : 20]>\ng (float[m,n] x, float[n] b) => (float[m,n] y)\n{ t = Add(x, b)\n y = Sigmoid(t) }\n' >"$T/packs.onnxtxt"
+expect 0 'equal to the reference interpreter' "$SINTER" run "$T/packs.onnxtxt" -d m=513 -d n=2052 --check --device opencl        # several packs for a thread, rows left over
 expect 0 'equal to the reference interpreter' "$SINTER" run examples/norm.onnxtxt -d batch=7 --check --device opencl
 expect 0 'equal to the reference interpreter' "$SINTER" run examples/attention.onnxtxt -d seq=33 --check --device opencl
 expect 0 'equal to the reference interpreter' "$SINTER" run examples/matmul.onnxtxt -d batch=9 --check --device opencl:0
