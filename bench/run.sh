@@ -1,9 +1,10 @@
 #!/bin/bash
-# run.sh [kernels|models|attention]...: what fusion gains on this machine. Prints two tables; without an argument both.
+# run.sh [kernels|rows|models|attention]...: what fusion gains on this machine. Prints two tables; without an argument both.
 # run.sh aot [MODEL]...: models ahead of time (bench/aot.sh).
 # run.sh --peers [ARGUMENT]...: a third: sinter beside other engines (bench/peers.sh).
 #
 #   kernels   printed kernels against loops written by hand and against one kernel for each operator, one thread (bench/kernels.c)
+#   rows      softmax, norms, losses and activations on matrices past the caches, against a plain copy of as many bytes (bench/rows.c)
 #   gemm      matrix products against oneDNN's, float32, one thread, plain and with bias and gelu (bench/contract.c)
 #   conv      convolutions with bias and relu against oneDNN's
 #   models    real models, fused against unfused, from $SN_CASES/models when that is there (or folders in MODELS)
@@ -22,6 +23,10 @@ for w in $what; do
     kernels)
         cmake --build "$BUILD" --target bench_kernels >/dev/null
         "$BUILD/bench_kernels"
+        ;;
+    rows)
+        cmake --build "$BUILD" --target bench_rows >/dev/null
+        "$BUILD/bench_rows"
         ;;
     gemm|conv)
         if ! cmake --build "$BUILD" --target bench_contract >/dev/null 2>&1; then
@@ -53,6 +58,6 @@ print("%-24s %3d/%3d %7.3f ms %7.3f ms %6.2f %9.2f %9.3f %9.1f %8.1f %8d %8d" % 
         done
         ;;
     attention) bash bench/attention.sh ;;
-    *) echo "run.sh: no benchmark named '$w' (kernels, models, gemm, conv, attention)" >&2; exit 2 ;;
+    *) echo "run.sh: no benchmark named '$w' (kernels, rows, models, gemm, conv, attention)" >&2; exit 2 ;;
     esac
 done

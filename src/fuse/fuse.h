@@ -23,6 +23,10 @@ Plan *plan_make(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, bool fuse, bo
 /* Rewrites the graph so that results of convolutions, and what is computed from them, lie in memory with their channels last. Before planning. */
 void layout_choose(Ctx *cx, Arena *a, Graph *g);
 
+/* ---- gathers.c ------------------------------------------------------------------------------------------------------------------------------- */
+/* Rewrites gathers of what is computed element by element to gathers of what it is computed from. */
+void gathers_choose(Ctx *cx, Arena *a, Graph *g);
+
 /* ---- parts.c ---------------------------------------------------------------------------------------------------------------------------------- */
 /* Rewrites folds of many elements to few results as folds of parts and of their results. The last before planning. */
 void parts_choose(Ctx *cx, Arena *a, Graph *g);
@@ -55,6 +59,8 @@ enum { CONE_VAR = 3900 };                /* variables of contractions, while a c
 typedef struct Cascade { Stream stream; Node *out; int rank; Dim *const *space; int nnode; Node **node; Dim ***coord; Group *group; } Cascade;
 typedef struct Cascades { VEC(Cascade *) at; int n, nstand; int *claim; VEC(Refusal) refusal; VEC(Receipt) receipt; } Cascades;    /* claim: by node id, position in at or -1 */
 void cascades_find(Ctx *cx, Arena *a, Graph *g, Cascades *all);         /* adds nodes to g */
+
+bool op_cheap(Op op);                   /* plan.c: computed again rather than read: few instructions */
 
 typedef struct FusionRow FusionRow;
 typedef struct Planner {

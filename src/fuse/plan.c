@@ -262,14 +262,15 @@ static const char *may_join(Planner *p, Candidate *c, NodeClass class, const cha
 }
 
 /* ---- taking over a further kernel ------------------------------------------------------------------------------------------------------------------ */
-static bool cheap(const Node *n)
+bool op_cheap(Op op)
 {
-    switch (n->op) {
+    switch (op) {
     case OP_exp: case OP_log: case OP_tanh: case OP_sigmoid: case OP_erf: case OP_sin: case OP_cos: case OP_pow: case OP_tan: case OP_asin: case OP_acos: case OP_atan:
     case OP_sinh: case OP_cosh: case OP_asinh: case OP_acosh: case OP_atanh: case OP_log1p: case OP_expm1: case OP_fmod: case OP_random: return false;
     default: return true;
     }
 }
+static bool cheap(const Node *n) { return op_cheap(n->op); }
 
 /* Are all readers of h's nodes in h itself, or n? Then none of them needs memory. */
 static bool only_for(Planner *p, const Group *h, const Node *n)

@@ -398,6 +398,7 @@ static void print_load(Printer *p, const KVal *v)
         return;
     }
     const char *off = load_pointer(p, v), *e;
+    if (v->ahead && !p->part) print_line(p, "fetch(%s, %s);", off, print_dim(p, dim_mulc(p->g, v->ahead, (int64_t)dtype_size(t))));
     if (!off_lanes) {                    /* one element for all lanes that are valid */
         e = arena_fmt(p->arena, "splat_%sv((%s) > (%s) ? ld_%s(%s) : 0)", ctype(v->dt), r.hi ? r.hi : "LANES", r.lo ? r.lo : "0", st, off);
     } else if (dim_is(c, 1)) {
@@ -606,7 +607,7 @@ void print_store(Printer *p, const KStmt *s)
         const char *to = pointer(p, s->buf, print_dim(p, s->at.off));
         if (!dim_is(c, 1)) print_line(p, "%ssts_%sv(%s, %s, %s, %s);", guard, st, to, print_dim(p, c), e, p->part ? print_rem(p) : "LANES");
         else if (p->part) print_line(p, "%sstpart_%sv(%s, %s, %s);", guard, st, to, e, print_rem(p));
-        else print_line(p, "%sst%s_%sv(%s, %s);", guard, p->k->stream && !strcmp(st, "f32") && !b->scratch ? "nt" : "", st, to, e);
+        else print_line(p, "%sst%s_%sv(%s, %s);", guard, p->k->stream && !strcmp(st, "f32") && !b->scratch && !b->read ? "nt" : "", st, to, e);
         return;
     }
     print_line(p, "%s{", guard);

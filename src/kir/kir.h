@@ -29,6 +29,7 @@ struct KVal {
     int buf; KAddr at;                  /* load; valid: at.pred */
     enum { QUAD_none, QUAD_bytes, QUAD_words } quad;     /* load: four bytes as one word; the address counts bytes, or words */
     int nopnd; KVal **opnd;             /* values whose numbers occur in dim or at */
+    Dim *ahead;                         /* load: so many elements further on lies what the next turn reads: its line is fetched now; or NULL */
     bool saturate;
     uint8_t vary;
     KBlock *block;                      /* where it stands */
@@ -171,6 +172,9 @@ void tile_choose(LoopKernel *k, KLoop *vec);                  /* a contraction's
 void tile_rows(LoopKernel *k, int most, int64_t least);
 void tile_loops(LoopKernel *k);                               /* which loops are unrolled or split */
 int kernel_folds(const KBlock *b);
+/* Do a SUB_rows kernel's results pass the caches by? They are larger than these, and its rows are neither short nor too long to be kept meanwhile. */
+enum { STREAM_BYTES = 32 << 20, STREAM_ROW_LEAST = 1024, STREAM_ROW_MOST = 512 << 10 };
+bool kernel_streams(const Graph *g, const Subgraph *sub);
 void quad_choose(LoopKernel *k, KLoop *vec);                  /* quad.c; before: */
 void panel_choose(LoopKernel *k, KLoop *vec);                 /* panel.c */
 Dim *kernel_scratch(const LoopKernel *k, int buf);                       /* byte offset in the thread's scratch; buf = buf.n: the whole size */

@@ -394,7 +394,7 @@ static KVal *row_again(Lowering *l, const Node *n, KVal *v)
         }
     if (l->streaming) return stream_again(l, n, v);
     if (l->k->vec_var) return NULL;     /* a private row holds one value for each point of the row */
-    for (int i = 0; i < l->sub->nstore; i++) {       /* a result that is written later anyway lends its memory: its lines are fetched while there is work to do */
+    for (int i = 0; i < l->sub->nstore && !kernel_streams(l->g, l->sub); i++) {      /* a result that is written later anyway lends its memory: its lines are fetched while there is work to do */
         const SubStore *o = &l->sub->store[i];
         if (l->done[i] || l->lent[i] || o->into->dt != v->dt || v->dt != DT_f32) continue;
         Dim *at = linear(l->g, o->into->rank, o->into->dims, o->coord);

@@ -212,6 +212,7 @@ static void choose_steps(LoopKernel *k, KBlock *b)
             int64_t vecs = dim_hint(k->g, loop_times(o)) / k->lanes;
             int nv = has_update(o->body) ? (o->body->stmt.n > 16 ? 2 : 4) : o->body->stmt.n <= 16 ? 2 : 1;
             if (nv == 4 && k->mr > 4) nv = 2;
+            if (k->mr > 1 && k->sub->kind == SUB_rows) nv = 1;       /* rows side by side hide the latency */
             if (k->sched.vectors && k->sub->kind == SUB_rows) nv = k->sched.vectors;
             while (nv > 1 && vecs < nv) nv /= 2;
             o->nv = nv;
@@ -266,6 +267,57 @@ static void choose_chunks(LoopKernel *k, KBlock *b)
     }
 }
 
+/* ---- short rows ------------------------------------------------------------------------------------------------------------------------------ */
+/* A short row is one long chain of operations that wait for one another: its folds across the lanes, what is computed from them, the next fold. Several rows side
+ * by side fill the time. Only plain values: what reports errors or remembers positions stays apart. */
+enum { SHORT_ROW = 128, SHORT_ROWS = 4 };
+static bool rows_plain(const KBlock *b)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop && (s->loop->from || !rows_plain(s->loop->body))) return false;
+        if (s->kind == KS_fold && (s->fold->kind == FOLD_argmax || s->fold->kind == FOLD_argmin)) return false;
+        if (s->kind == KS_store && (s->nopnd || s->at.npred)) return false;
+        if (s->kind == KS_val && (s->val->kind == KV_random || s->val->kind == KV_check || s->val->at.npred || s->val->nopnd)) return false;
+    }
+    return true;
+}
+
+static void rows_side_by_side(LoopKernel *k)
+{
+    int64_t length = 1;
+    KAxis *row = k->npar ? &k->par[k->npar - 1] : NULL;
+    for (int i = 0; i < k->sub->rank; i++) if (k->sub->rows >> i & 1) length *= dim_hint(k->g, k->sub->space[i]);
+    if (!row || length > SHORT_ROW || dim_hint(k->g, row->extent) < 8 * SHORT_ROWS || !rows_plain(k->body)) return;
+    for (int i = 0; i < k->buf.n; i++) if (k->buf.at[i].scratch) return;         /* a private row holds one of them */
+    k->row_var = row->var; k->row_extent = row->extent;
+    row->step = k->mr = SHORT_ROWS;
+}
+
+/* The first loop over a row waits for memory, later ones do not, and what follows a row lies where no prefetcher of the processor looks: so the first fetches the
+ * next row. Longer rows are a stream by themselves. */
+enum { FETCH_LEAST = 32, FETCH_MOST = 32768 };
+static void fetch_ahead(LoopKernel *k, KBlock *b, const Dim *lane, const KAxis *row, uint8_t *seen)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        KStmt *s = &b->stmt.at[i];
+        Dim *c, *rest;
+        if (s->kind == KS_loop) { fetch_ahead(k, s->loop->body, s->loop->vector ? s->loop->var : lane, row, seen); continue; }
+        if (s->kind != KS_val || s->val->kind != KV_load || !lane || s->val->nopnd || s->val->at.npred || k->buf.at[s->val->buf].scratch || seen[s->val->buf]) continue;
+        if (!dim_linear(k->g, s->val->at.off, lane->var, &c, &rest) || !dim_is(c, 1) || !dim_linear(k->g, s->val->at.off, row->var->var, &c, &rest) || dim_is(c, 0)) continue;
+        seen[s->val->buf] = 1;
+        s->val->ahead = dim_mulc(k->g, c, row->step);
+    }
+}
+
+static void rows_fetch(LoopKernel *k)
+{
+    int64_t length = 1;
+    for (int i = 0; i < k->sub->rank; i++) if (k->sub->rows >> i & 1) length *= dim_hint(k->g, k->sub->space[i]);
+    if (!k->npar || k->sub->step || length < FETCH_LEAST || length > FETCH_MOST) return;
+    fetch_ahead(k, k->body, NULL, &k->par[k->npar - 1], NEWS(k->arena, uint8_t, k->buf.n + 1));
+}
+
 static double block_cost(const LoopKernel *k, const KBlock *b, double times)
 {
     double c = 0;
@@ -311,6 +363,17 @@ void kernel_measure(LoopKernel *k)
     k->cost = 10 + block_cost(k, k->body, 1);
 }
 
+bool kernel_streams(const Graph *g, const Subgraph *sub)
+{
+    int64_t row = 4, all = 4;
+    for (int i = 0; i < sub->rank; i++) {
+        int64_t n = dim_hint(g, sub->space[i]);
+        if (sub->rows >> i & 1) row *= n;
+        all *= n;
+    }
+    return sub->kind == SUB_rows && row >= STREAM_ROW_LEAST && row <= STREAM_ROW_MOST && all >= STREAM_BYTES;
+}
+
 void kernel_schedule(LoopKernel *k)
 {
     Graph *g = k->g;
@@ -329,12 +392,14 @@ void kernel_schedule(LoopKernel *k)
         }
         for (int i = 0; i < k->npar; i++) if (k->par[i].var == k->vec_var) k->par[i].step = step;
     }
+    if (k->sub->kind == SUB_rows && k->lanes > 1 && !vec) { rows_side_by_side(k); rows_fetch(k); }
     choose_steps(k, k->body);
     if (k->sub->kind != SUB_stream) { kernel_chunks(k); tile_loops(k); }
     kernel_vary(k);
     kernel_measure(k);
     Dim *points = kernel_points(k);
-    if (k->sub->kind == SUB_map && vec && dim_hint(g, points) * 4 >= (int64_t)32 << 20) k->stream = true;
+    if (k->sub->kind == SUB_map && vec && dim_hint(g, points) * 4 >= STREAM_BYTES) k->stream = true;
+    if (k->sub->kind == SUB_rows && kernel_streams(g, k->sub)) k->stream = true;
 }
 
 /* ---- what can be read off ------------------------------------------------------------------------------------------------------------------ */

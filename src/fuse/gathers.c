@@ -1,0 +1,72 @@
+/* Gathers below elementwise nodes: of what is computed for every element, only what is picked is computed.
+ *
+ *     gather(f(a, b), i)  =  f(gather(a, i), gather(b, i))
+ *
+ * Done where the gather has fewer elements than what it reads, as far down as the nodes are cheap or serve nobody else, through views. So the loss of a classifier
+ * picks from its scores and not from their logarithms, which then need not be stored. Each index still picks from something, so that it is checked. */
+#include "fuse/fuse.h"
+
+enum { MOST_DEEP = 8 };
+
+typedef struct Sinking { Graph *g; int *uses; Node *gather; int made; } Sinking;
+
+static bool sinks(const Sinking *s, const Node *x)
+{
+    if (!prim_info[x->op].elementwise && x->op != OP_cast && x->op != OP_where) return false;
+    return op_cheap(x->op) || s->uses[x->id] == 1;
+}
+
+/* x at the index of the gather: idx over its axes and operands. */
+static Node *sink(Sinking *s, Node *x, Dim *const *idx, int depth)
+{
+    Graph *g = s->g;
+    const Node *n = s->gather;
+    bool picks = false;
+    if (x->op == OP_view && !x->view.npred) {
+        Dim *to[MAX_RANK] = { 0 };
+        for (int k = 0; k < x->view.nidx; k++) to[k] = dim_subst(g, x->view.idx[k], x->rank, idx);
+        return sink(s, x->in[0], to, depth);
+    }
+    for (int k = 0; k < x->rank; k++) for (int j = 1; j < n->nin; j++) picks |= dim_uses(idx[k], DIM_OPERAND + j - 1);
+    if (picks && depth < MOST_DEEP && x->id < s->gather->id && sinks(s, x)) {
+        Node **in = NEWS(g->arena, Node *, x->nin + 1), proto = *x;
+        for (int i = 0; i < x->nin; i++) in[i] = sink(s, x->in[i], idx, depth + 1);
+        proto.in = in; proto.rank = n->rank; proto.dims = n->dims;
+        return graph_add(g, &proto);
+    }
+    View v = { .nidx = x->rank, .idx = idx };
+    if (!picks) return g_view(g, x, n->rank, n->dims, &v);
+    s->made++;
+    return g_gather(g, x, n->nin - 1, n->in + 1, n->rank, n->dims, &v);
+}
+
+void gathers_choose(Ctx *cx, Arena *a, Graph *g)
+{
+    int n = g->node.n, origin = g->cur_origin, changed = 0;
+    bool any = false;
+    for (int id = 0; id < n && !any; id++) any = g->node.at[id]->op == OP_gather;
+    if (!any) return;
+    uint8_t *live = graph_live(a, g);
+    Node **made = NEWS(a, Node *, n + 1);
+    int *uses = NEWS(a, int, n + 1);
+    for (int id = 0; id < n; id++) for (int i = 0; live[id] && i < g->node.at[id]->nin; i++) uses[g->node.at[id]->in[i]->id]++;
+    for (int i = 0; i < g->output.n; i++) uses[g->output.at[i].node->id]++;
+    for (int id = 0; id < n; id++) {
+        Node *x = g->node.at[id];
+        if (!live[id]) continue;
+        if ((id & 255) == 0) ctx_poll(cx);
+        g->cur_origin = x->origin;
+        made[id] = graph_remake(g, x, made);
+        if (x->op != OP_gather || made[id] != x || x->view.npred) continue;         /* one below another one: that is enough */
+        Sinking s = { g, uses, x, 0 };
+        const Node *from = x->in[0];
+        if (dim_hint(g, g_count(g, x)) >= dim_hint(g, g_count(g, from)) || !sinks(&s, from)) continue;
+        Node *y = sink(&s, x->in[0], x->view.idx, 0);
+        if (!s.made) continue;
+        made[id] = y;
+        changed++;
+    }
+    for (int i = 0; i < g->output.n; i++) g->output.at[i].node = made[g->output.at[i].node->id];
+    g->cur_origin = origin;
+    if (changed) log_line(cx, 2, "gathers: %d pick from what their source is computed from", changed);
+}
