@@ -261,7 +261,7 @@ static void choose_chunks(LoopKernel *k, KBlock *b)
         KLoop *o = b->stmt.at[i].loop;
         choose_chunks(k, o->body);
         int64_t each = sum_steps(k, o, o->body);
-        if (o->blocked || loop_steps(k, o, each) <= SUM_STEPS) continue;
+        if (o->blocked || loop_steps(k, o, each) <= (k->sub->step ? CHUNK_STEPS : SUM_STEPS)) continue;      /* in parts: no less exact than as a whole */
         int64_t steps = k->sub->kind == SUB_dot ? CHUNK_DOT : CHUNK_STEPS;
         o->chunk = (each < steps ? steps / each : 1) * loop_unit(k, o);
     }
