@@ -1,8 +1,10 @@
-"""sinter on a GPU beside PyTorch (eager and torch.compile), in one run on one card: gpu.py [WORD]... takes the cases whose name holds a word.
+"""sinter on a GPU beside PyTorch (eager, torch.compile and its fused AdamW) and XLA, in one run on one card: gpu.py [WORD]... takes the cases whose name holds a
+word.
 
 Each case: first the values, on fresh random data, against the same formula in float64; then the times. Both sides are timed by device events around single
-launches, in turns (peer, sinter, peer, sinter), after a warm-up; figures are medians. GB/s counts each input once and each output once. Peers that cannot be
-imported are left out. SINTER: the program (default build/sinter); the library lies beside it. SN_DEVICE: the target (default cuda)."""
+launches, in turns (peer, sinter, peer, sinter), after a warm-up; figures are medians. The fused AdamW is captured into a CUDA graph, so that only the device's time
+counts. XLA gives no events: its time is that of many calls, which are enqueued faster than they run, over their number. "cold" is the time from a kernel's text to
+code with an empty cache. GB/s counts each input once and each output once. Peers that cannot be imported are left out. SINTER: the program (default build/sinter); the library lies beside it. SN_DEVICE: the target (default cuda)."""
 import ctypes
 import datetime
 import json
@@ -20,12 +22,21 @@ HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SINTER = os.path.abspath(os.environ.get("SINTER", os.path.join(HERE, "build", "sinter")))
 DEVICE = os.environ.get("SN_DEVICE", "cuda")
 os.environ["SN_WAIT"] = "1"        # values are of the kernels, not of what answers until they are built
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 try:
     import torch
     if not torch.cuda.is_available():
         torch = None
 except ImportError:
     torch = None
+
+try:
+    import jax
+    import jax.numpy as jnp
+    if torch is None or not any(d.platform == "gpu" for d in jax.devices()):
+        jax = None
+except Exception:       # also one that finds no driver
+    jax = None
 
 # ---- the library, as far as it is needed ----
 ONNX = {"f32": 1, "i64": 7, "bf16": 16}
@@ -93,8 +104,10 @@ def bf16_bits(a):
 
 # ---- cases: inputs as (name, dtype, shape), outputs as (name, dtype), the model's lines, and the formula ----
 class Case:
-    def __init__(self, name, inputs, outputs, body, formula, opset=23):
+    def __init__(self, name, inputs, outputs, body, formula, xla=None, rival=None, opset=23):
         self.name, self.inputs, self.outputs, self.body, self.formula, self.opset = name, inputs, outputs, body, formula, opset
+        self.xla, self.rival = xla, rival      # the formula for JAX; what stands in for torch.compile: from tensors to a function to be timed
+        self.moved = None                      # bytes, where they do not follow from the first input
 
     def text(self):
         ins = ", ".join("%s[%s] %s" % (WORD[d], ",".join(map(str, s)), n) for n, d, s in self.inputs)
@@ -102,6 +115,8 @@ class Case:
         return '<ir_version: 10, opset_import: ["" : %d]>\ng (%s) => (%s)\n{\n    %s\n}\n' % (self.opset, ins, outs, "\n    ".join(self.body))
 
     def bytes(self):
+        if self.moved:
+            return self.moved
         size = {"f32": 4, "i64": 8, "bf16": 2}
         n = sum(size[d] * int(np.prod(s)) for _, d, s in self.inputs)
         shape = {"rows": self.inputs[0][2][:1]}
@@ -112,27 +127,37 @@ class Case:
 
 def add_relu(n, d):
     return Case("add+relu %s 2^%d" % (d, n.bit_length() - 1) if n & (n - 1) == 0 else "add+relu %s %d" % (d, n), [("a", d, (n,)), ("b", d, (n,))], [("y", d)],
-                ["t = Add(a, b)", "y = Relu(t)"], lambda a, b: torch.relu(a + b))
+                ["t = Add(a, b)", "y = Relu(t)"], lambda a, b: torch.relu(a + b), lambda a, b: jax.nn.relu(a + b))
 
 
 def bias_gelu(m, n):
     return Case("bias+GELU+residual bf16 %dx%d" % (m, n), [("x", "bf16", (m, n)), ("b", "bf16", (n,)), ("r", "bf16", (m, n))], [("y", "bf16")],
                 ["t = Add(x, b)", 'g = Gelu<approximate = "tanh">(t)', "y = Add(g, r)"],
-                lambda x, b, r: torch.nn.functional.gelu(x + b, approximate="tanh") + r)
+                lambda x, b, r: torch.nn.functional.gelu(x + b, approximate="tanh") + r, lambda x, b, r: jax.nn.gelu(x + b, approximate=True) + r)
 
 
 def softmax(m, n):
-    return Case("softmax bf16 %dx%d" % (m, n), [("x", "bf16", (m, n))], [("y", "bf16")], ["y = Softmax<axis = -1>(x)"], lambda x: torch.softmax(x, -1))
+    return Case("softmax bf16 %dx%d" % (m, n), [("x", "bf16", (m, n))], [("y", "bf16")], ["y = Softmax<axis = -1>(x)"], lambda x: torch.softmax(x, -1),
+                lambda x: jax.nn.softmax(x.astype(jnp.float32), axis=-1).astype(x.dtype))
 
 
 def layer_norm(m, n):
+    def xla(x, g, b):
+        w = x.astype(jnp.float32)
+        d = w - w.mean(-1, keepdims=True)
+        return (d * jax.lax.rsqrt((d * d).mean(-1, keepdims=True) + 1e-5) * g.astype(jnp.float32) + b.astype(jnp.float32)).astype(x.dtype)
+
     return Case("LayerNorm bf16 %dx%d" % (m, n), [("x", "bf16", (m, n)), ("g", "bf16", (n,)), ("b", "bf16", (n,))], [("y", "bf16")],
-                ["y = LayerNormalization<axis = -1, epsilon = 1e-5>(x, g, b)"], lambda x, g, b: torch.nn.functional.layer_norm(x, (x.shape[-1],), g, b, 1e-5))
+                ["y = LayerNormalization<axis = -1, epsilon = 1e-5>(x, g, b)"], lambda x, g, b: torch.nn.functional.layer_norm(x, (x.shape[-1],), g, b, 1e-5), xla)
 
 
 def rms_norm(m, n):
+    def xla(x, g):
+        w = x.astype(jnp.float32)
+        return (w * jax.lax.rsqrt((w * w).mean(-1, keepdims=True) + 1e-5) * g.astype(jnp.float32)).astype(x.dtype)
+
     return Case("RMSNorm bf16 %dx%d" % (m, n), [("x", "bf16", (m, n)), ("g", "bf16", (n,))], [("y", "bf16")],
-                ["y = RMSNormalization<axis = -1, epsilon = 1e-5>(x, g)"], lambda x, g: torch.nn.functional.rms_norm(x, (x.shape[-1],), g, 1e-5))
+                ["y = RMSNormalization<axis = -1, epsilon = 1e-5>(x, g)"], lambda x, g: torch.nn.functional.rms_norm(x, (x.shape[-1],), g, 1e-5), xla)
 
 
 def cross_entropy(m, n):
@@ -143,10 +168,17 @@ def cross_entropy(m, n):
         hot = torch.arange(x.shape[-1], device=x.device)[None, :] == y[:, None]
         return (torch.exp(wide - lse) - hot.to(wide.dtype)).to(x.dtype), loss
 
+    def xla(x, y):
+        w = x.astype(jnp.float32)
+        lse = jax.scipy.special.logsumexp(w, axis=-1, keepdims=True)
+        loss = (lse - jnp.take_along_axis(w, y[:, None], axis=-1))[:, 0]
+        hot = jnp.arange(x.shape[-1])[None, :] == y[:, None]
+        return (jnp.exp(w - lse) - hot.astype(jnp.float32)).astype(x.dtype), loss
+
     return Case("cross-entropy+gradient bf16 %dx%d" % (m, n), [("x", "bf16", (m, n)), ("y", "i64", (m,))], [("dx", "bf16"), ("loss", "f32")],
                 ["w = Cast<to = 1>(x)", "lse = ReduceLogSumExp<keepdims = 1>(w, axis)", "y1 = Unsqueeze(y, axis)", "at16 = GatherElements<axis = 1>(x, y1)",
                  "at = Cast<to = 1>(at16)", "d = Sub(lse, at)", "loss = Squeeze(d, axis)", "s = Sub(w, lse)", "p = Exp(s)", "h = OneHot<axis = 1>(y, depth, values)", "q = Sub(p, h)",
-                 "dx = Cast<to = 16>(q)"], formula)
+                 "dx = Cast<to = 16>(q)"], formula, xla)
 
 
 def cross_entropy_text(case):
@@ -169,24 +201,54 @@ def gpt2_chain(m):
                 ["h = Add(x, a)", "n = LayerNormalization<axis = -1, epsilon = 1e-5>(h, g, b)", "t = Add(f, c)", 'u = Gelu<approximate = "tanh">(t)', "y = Add(h, p)"], formula)
 
 
-def adamw(n):
-    def formula(p, g, m, v):
-        m2 = 0.9 * m + 0.1 * g
-        v2 = 0.999 * v + 0.001 * g * g
-        return p * 0.9999 - 0.001 * m2 / (torch.sqrt(v2 * v2) ** 0.5 + 1e-8), m2, v2
+GPT2 = [(50257, 768), (1024, 768)] + 12 * [(768,), (768,), (768, 2304), (2304,), (768, 768), (768,), (768,), (768,), (768, 3072), (3072,), (3072, 768), (768,)] + [(768,), (768,)]
 
-    k = "%s = Constant<value_float = %s>()"
-    return Case("AdamW f32 %d" % n, [(x, "f32", (n,)) for x in "pgmv"], [("p2", "f32"), ("m2", "f32"), ("v2", "f32")],
-                [k % ("b1", "0.9"), k % ("c1", "0.1"), k % ("b2", "0.999"), k % ("c2", "0.001"), k % ("dec", "0.9999"), k % ("lr", "0.001"), k % ("eps", "1e-8"),
-                 "s = Mul(b1, m)", "t = Mul(c1, g)", "m2 = Add(s, t)", "u = Mul(g, g)", "w = Mul(c2, u)", "z = Mul(b2, v)", "v2 = Add(z, w)", "a = Abs(v2)", "q = Sqrt(a)",
-                 "e = Add(q, eps)", "n1 = Mul(lr, m2)", "d = Div(n1, e)", "o = Mul(p, dec)", "p2 = Sub(o, d)"], formula)
+
+def adamw(shapes):
+    """The first step of AdamW, lr 1e-3, weight decay 0.1: parameters, gradients, moments; new parameters and moments."""
+    lr, b1, b2, eps, decay = 1e-3, 0.9, 0.999, 1e-8, 0.1
+
+    def formula(*args):
+        out = []
+        for p, g, m, v in zip(*[iter(args)] * 4):
+            m2 = b1 * m + (1 - b1) * g
+            v2 = b2 * v + (1 - b2) * g * g
+            out += [p * (1 - lr * decay) - lr / (1 - b1) * m2 / (torch.sqrt(v2) / (1 - b2) ** 0.5 + eps), m2, v2]
+        return tuple(out)
+
+    def rival(tensors):
+        params = [torch.nn.Parameter(p.clone()) for p in tensors[::4]]
+        for p, g in zip(params, tensors[1::4]):
+            p.grad = g
+        step = torch.optim.AdamW(params, lr=lr, betas=(b1, b2), eps=eps, weight_decay=decay, fused=True, capturable=True).step
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                step()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        return graph.replay
+
+    k = "%s = Constant<value_float = %r>()"
+    lines = [k % x for x in (("b1", b1), ("c1", 1 - b1), ("b2", b2), ("c2", 1 - b2), ("keep", 1 - lr * decay), ("rate", lr / (1 - b1)), ("root", 1 / (1 - b2) ** 0.5), ("eps", eps))]
+    inputs, outputs = [], []
+    for i, shape in enumerate(shapes):
+        inputs += [("%s%d" % (x, i), "f32", shape) for x in "pgmv"]
+        outputs += [("%s%d" % (x, i), "f32") for x in ("pn", "mn", "vn")]
+        lines += [x.replace("$", str(i)) for x in ("s$ = Mul(b1, m$)", "t$ = Mul(c1, g$)", "mn$ = Add(s$, t$)", "u$ = Mul(g$, g$)", "w$ = Mul(c2, u$)", "z$ = Mul(b2, v$)", "vn$ = Add(z$, w$)",
+                  "q$ = Sqrt(vn$)", "r$ = Mul(q$, root)", "e$ = Add(r$, eps)", "n$ = Mul(rate, mn$)", "d$ = Div(n$, e$)", "o$ = Mul(p$, keep)", "pn$ = Sub(o$, d$)")]
+    case = Case("AdamW f32, %d tensors" % len(shapes), inputs, outputs, lines, formula, rival=rival)
+    case.moved = 28 * sum(int(np.prod(s)) for s in shapes)
+    return case
 
 
 TABLE = [add_relu(1 << 28, "f32"), add_relu(1 << 28, "bf16"), bias_gelu(8192, 4096)]
 for kind in (softmax, layer_norm, rms_norm):
     TABLE += [kind(131072, 1024), kind(16384, 8192), kind(2048, 65536)]
 TABLE += [cross_entropy_text(cross_entropy(m, n)) for m, n in ((131072, 1024), (16384, 8192), (2048, 65536))]
-TABLE += [gpt2_chain(16384), adamw(124 << 20)]
+TABLE += [gpt2_chain(16384), adamw(GPT2)]
 
 
 def random_cases(count, seed):
@@ -201,13 +263,13 @@ def random_cases(count, seed):
 
 
 # ---- measuring ----
-def sinter_ms(path, source=False):
-    """Milliseconds of the kernels of one run, their number, and what the compiler said."""
-    p = subprocess.run([SINTER, "explain", path, "--json", "--device", DEVICE], capture_output=True, text=True)
+def sinter_ms(path, cache=None):
+    """Milliseconds of the kernels of one run, their number, what the compiler said, and how long it took."""
+    p = subprocess.run([SINTER, "explain", path, "--json", "--device", DEVICE], capture_output=True, text=True, env=dict(os.environ, **({"SN_CACHE": cache} if cache else {})))
     if p.returncode:
         raise RuntimeError(p.stderr.strip().splitlines()[-1] if p.stderr.strip() else "explain failed")
     d = json.loads(p.stdout)
-    kernels = [k for s in d["segments"] for k in s["kernels"] if not k["once"]]
+    kernels = [k for s in d["segments"] for k in s["kernels"] if not k["once"] and not k.get("joined")]
     if any(k["ms"] is None for k in kernels):
         raise RuntimeError(d.get("not_timed", "no times"))
     return sum(k["ms"] for k in kernels), len(kernels), "; ".join(k.get("compiler", "") for k in kernels), sum(s["build_ms"] for s in d["segments"] if "build_ms" in s)
@@ -215,7 +277,7 @@ def sinter_ms(path, source=False):
 
 def torch_ms(f, args, rounds=15):
     start, end = [torch.cuda.Event(enable_timing=True) for _ in range(rounds)], [torch.cuda.Event(enable_timing=True) for _ in range(rounds)]
-    for _ in range(3):
+    for _ in range(min(3, rounds)):
         f(*args)
     torch.cuda.synchronize()
     for a, b in zip(start, end):
@@ -224,6 +286,20 @@ def torch_ms(f, args, rounds=15):
         b.record()
     torch.cuda.synchronize()
     return statistics.median(a.elapsed_time(b) for a, b in zip(start, end))
+
+
+def xla_ms(f, tensors, calls=40):
+    args = [jax.dlpack.from_dlpack(t.contiguous()) for t in tensors]
+    g = jax.jit(f)
+    for _ in range(3):
+        jax.block_until_ready(g(*args))
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        last = [g(*args) for _ in range(calls)][-1]
+        jax.block_until_ready(last)
+        times.append((time.perf_counter() - start) / calls * 1e3)
+    return min(times)
 
 
 def inputs_of(case, rng):
@@ -235,7 +311,7 @@ def inputs_of(case, rng):
                 arrays.append(torch.randint(0, case.inputs[0][2][1], s, device="cuda").cpu().numpy())
                 continue
             a = torch.randn(s, device="cuda")
-            if name == "v":
+            if name[0] == "v":
                 a = a.abs()
             if len(s) == 2:     # rows of different spread
                 a = a * torch.linspace(0.5, 2.0, s[0], device="cuda")[:, None]
@@ -246,7 +322,7 @@ def inputs_of(case, rng):
             arrays.append(rng.integers(0, case.inputs[0][2][1], s))
         else:
             block = rng.standard_normal(min(int(np.prod(s)), 1 << 24), np.float32)
-            if name == "v":
+            if name[0] == "v":
                 block = np.abs(block)
             n = int(np.prod(s))
             a = np.resize(block, n)
@@ -295,20 +371,27 @@ def measure(lib, case, folder, rng, report, roof, peers=True):
         arrays = inputs_of(case, rng)
         err = check_values(lib, case, path, arrays)
         line["err"] = err
-        times = {"sinter": [], "compile": [], "eager": []}
+        times = {"sinter": [], "compile": [], "eager": [], "xla": []}
         tensors = compiled = None
         if torch is not None and peers:
             half = {"bf16": torch.bfloat16, "f32": torch.float32, "i64": None}
             tensors = [on_card(d, a, half[d]) for (_, d, _), a in zip(case.inputs, arrays)]
             torch._dynamo.reset()
-            compiled = torch.compile(case.formula)
-        for _ in range(2):
+            compiled = case.rival(tensors) if case.rival else torch.compile(case.formula)
+        for turn in range(2):
             if tensors is not None:
-                times["eager"].append(torch_ms(case.formula, tensors))
-                times["compile"].append(torch_ms(compiled, tensors))
-            ms, kernels, note, _ = sinter_ms(path)
+                times["eager"].append(torch_ms(case.formula, tensors, 15 if len(tensors) < 100 else 2))
+                times["compile"].append(torch_ms(compiled, [] if case.rival else tensors))
+            ms, kernels, note, cold = sinter_ms(path, os.path.join(folder, case.name.replace("/", "-")) if turn == 0 else None)
             times["sinter"].append(ms)
-        del tensors
+            if turn == 0:
+                line["cold"] = cold
+        if tensors is not None and jax is not None and case.xla:
+            try:
+                times["xla"].append(xla_ms(case.xla, tensors))
+            except Exception as e:
+                report("# XLA: %s" % str(e).replace("\n", " ")[:200])
+        del tensors, compiled
         if torch is not None:
             torch.cuda.empty_cache()
         for k, v in times.items():
@@ -316,9 +399,10 @@ def measure(lib, case, folder, rng, report, roof, peers=True):
         rate = case.bytes() / line["sinter"] / 1e6
         line["share"] = rate / roof if roof else None
         ok = err is None or err < 1e-2
-        report("%-44s %s %8s  sinter %8.4f  compile %8s  eager %8s  %5.0f GB/s %s  %d kernel%s  [%s]" % (
-            case.name, "ok  " if ok else "FAIL", "-" if err is None else "%.1e" % err, line["sinter"], "%.4f" % line["compile"] if line["compile"] else "-",
-            "%.4f" % line["eager"] if line["eager"] else "-", rate, "%3.0f %%" % (100 * line["share"]) if roof else "", kernels, "" if kernels == 1 else "s", note))
+        ms = {k: "%.4f" % line[k] if line[k] else "-" for k in ("compile", "eager", "xla")}
+        report("%-44s %s %8s  sinter %8.4f  %s %8s  XLA %8s  eager %8s  %5.0f GB/s %s  %d kernel%s  cold %.2f s  [%s]" % (
+            case.name, "ok  " if ok else "FAIL", "-" if err is None else "%.1e" % err, line["sinter"], "fused AdamW" if case.rival else "compile", ms["compile"], ms["xla"], ms["eager"],
+            rate, "%3.0f %%" % (100 * line["share"]) if roof else "", kernels, "" if kernels == 1 else "s", line["cold"] / 1e3, note))
     except Exception as e:      # one case that fails is a line of the table
         report("%-44s FAIL %s" % (case.name, str(e).replace("\n", " ")[:300]))
     return line
