@@ -228,6 +228,8 @@ int64_t segment_place(Arena *a, const Segment *s, const int64_t *bytes, int64_t 
     return all;
 }
 
+static bool is_far(const Instance *x, const Node *v) { return x->far && x->far[v->id]; }
+
 static void place_buffers(Ctx *cx, Segment *s, Instance *x, void **where)
 {
     const Graph *g = s->g;
@@ -235,7 +237,7 @@ static void place_buffers(Ctx *cx, Segment *s, Instance *x, void **where)
     for (int id = 0; id < g->node.n; id++) {
         const Node *v = g->node.at[id];
         bytes[id] = -1;
-        if (!segment_in_arena(s, v)) continue;
+        if (!segment_in_arena(s, v) || is_far(x, v)) continue;
         bytes[id] = node_bytes(v, x->syms);
         if (bytes[id] < 0) fail(cx, E_NOMEM, "an intermediate result is larger than the address space");
     }
@@ -245,16 +247,16 @@ static void place_buffers(Ctx *cx, Segment *s, Instance *x, void **where)
     for (int id = 0; id < g->node.n; id++) if (bytes[id] >= 0) where[id] = x->arena + offset[id];
 }
 
-static bool patched(const Segment *s, const Node *n)
+static bool patched(const Segment *s, const Instance *x, const Node *n)
 {
-    return !is_staged(s) && (n->op == OP_input || (segment_is_output(s, n) && !s->fixed[n->id] && s->first[n->id] >= 0));
+    return is_far(x, n) || (!is_staged(s) && (n->op == OP_input || (segment_is_output(s, n) && !s->fixed[n->id] && s->first[n->id] >= 0)));
 }
 
 typedef VEC(struct Patch) Patches;
 static void place_at(Arena *a, const Segment *s, const Instance *x, const Node *v, void **at, Patches *patches)
 {
     struct Patch q = { at, v->id };
-    if (patched(s, v)) vec_push(a, patches, q);
+    if (patched(s, x, v)) vec_push(a, patches, q);
     else *at = x->where[v->id] ? x->where[v->id] : fixed_data(a, s, v, x->syms);
 }
 
@@ -267,7 +269,7 @@ static void place_buffers_of(Arena *a, Segment *s, const Instance *x, const Part
     }
 }
 
-typedef struct InstanceMaking { Arena *a; Segment *s; const int64_t *syms; Instance *x; } InstanceMaking;
+typedef struct InstanceMaking { Arena *a; Segment *s; const int64_t *syms; const uint8_t *far; Instance *x; } InstanceMaking;
 
 static void instance_make(Ctx *cx, void *arg)
 {
@@ -280,6 +282,7 @@ static void instance_make(Ctx *cx, void *arg)
     mk->x = x;
     x->syms = NEWS(a, int64_t, s->g->sym.n + 1);
     for (int i = 0; i < s->g->sym.n; i++) x->syms[i] = syms[i];
+    if (mk->far) x->far = arena_copy(a, mk->far, (size_t)s->g->node.n);
     void **where = x->where = NEWS(a, void *, s->g->node.n + 1);
     place_buffers(cx, s, x, where);
     stage_sizes(cx, s, x);
@@ -326,7 +329,7 @@ static void instance_make(Ctx *cx, void *arg)
             for (int k = 0; k < call->nin; k++) {
                 const Node *v = call->in[k];
                 node_tensor(cx, v, syms, &h->in[k]);
-                h->far[k] = is_staged(s) && (where[v->id] || s->fixed[v->id] || s->uploaded[v->id]);
+                h->far[k] = is_staged(s) && (is_far(x, v) || where[v->id] || s->fixed[v->id] || s->uploaded[v->id]);
                 place_at(a, s, x, v, &l->buf[k], &patch);
             }
             for (int k = 0; k < call->call->nout; k++) h->out[k].dt = call->call->out_dt[k];
@@ -349,9 +352,9 @@ static void instance_make(Ctx *cx, void *arg)
     x->patch = patch.at; x->npatch = patch.n;
 }
 
-static Instance *instance_new(Ctx *cx, Segment *s, const int64_t *syms)
+static Instance *instance_new(Ctx *cx, Segment *s, const int64_t *syms, const uint8_t *far)
 {
-    InstanceMaking mk = { arena_new(cx), s, syms, NULL };
+    InstanceMaking mk = { arena_new(cx), s, syms, far, NULL };
     if (guard_call(cx, instance_make, &mk) == E_OK) return mk.x;
     if (mk.x) instance_free(s, mk.x);
     else arena_free(mk.a);
@@ -401,12 +404,14 @@ static void host_call_run(void *arg, RtError *e)
     arena_free(a);
 }
 
-static Instance *instance_take(Ctx *cx, Segment *s, const int64_t *syms)
+static bool same_far(const Segment *s, const uint8_t *a, const uint8_t *b) { return !a || !b ? a == b : !memcmp(a, b, (size_t)s->g->node.n); }
+
+static Instance *instance_take(Ctx *cx, Segment *s, const int64_t *syms, const uint8_t *far)
 {
     size_t n = sizeof *syms * (size_t)s->g->sym.n;
     pthread_mutex_lock(&s->lock);
     for (Instance **at = &s->idle; *at; at = &(*at)->next)
-        if (!memcmp((*at)->syms, syms, n)) {
+        if (!memcmp((*at)->syms, syms, n) && same_far(s, (*at)->far, far)) {
             Instance *x = *at;
             *at = x->next;
             s->nidle--;
@@ -414,7 +419,7 @@ static Instance *instance_take(Ctx *cx, Segment *s, const int64_t *syms)
             return x;
         }
     pthread_mutex_unlock(&s->lock);
-    return instance_new(cx, s, syms);
+    return instance_new(cx, s, syms, far);
 }
 
 static void instance_give(Segment *s, Instance *x)
@@ -443,20 +448,23 @@ typedef struct RunJob {
 
 static void *address_of(const RunJob *j, const Node *n)
 {
-    for (int i = 0; i < j->s->g->output.n; i++) if (j->s->g->output.at[i].node == n && n->op != OP_input) return j->out[i].data;
-    return n->op == OP_input ? j->in[n->index].data : NULL;
+    bool far = j->x && is_far(j->x, n);
+    for (int i = 0; i < j->s->g->output.n; i++) if (j->s->g->output.at[i].node == n && n->op != OP_input) return far ? j->out[i].far : j->out[i].data;
+    return n->op != OP_input ? NULL : far ? j->in[n->index].far : j->in[n->index].data;
 }
 
-static void prepare_outputs(Ctx *cx, RunJob *j, const int64_t *syms)
+/* whole: they are made on the host, whatever the caller wants. */
+static void prepare_outputs(Ctx *cx, RunJob *j, const int64_t *syms, bool whole)
 {
     const Graph *g = j->s->g;
     for (int i = 0; i < g->output.n; i++) {
-        void *data = j->out[i].data;
+        void *data = j->out[i].data, *far = j->out[i].far;
         node_tensor(cx, g->output.at[i].node, syms, &j->out[i]);
         size_t bytes = tensor_bytes(&j->out[i]);
-        if (data && j->out_bytes && bytes > j->out_bytes[i])
+        if ((data || far) && j->out_bytes && bytes > j->out_bytes[i])
             fail(cx, E_INVALID, "output '%s' needs %zu bytes, the buffer has %zu", g->output.at[i].name, bytes, j->out_bytes[i]);
-        j->out[i].data = data ? data : arena_block(j->a, bytes);
+        j->out[i].data = data ? data : far && !whole ? NULL : arena_block(j->a, bytes);
+        j->out[i].far = far;
     }
 }
 
@@ -520,12 +528,94 @@ static void poison_arena(Ctx *cx, const Segment *s, const Instance *x)
     stage_sizes(cx, s, x);
 }
 
+/* May kernels write output b where input a lies? Only one that reads each element of it before it writes that, and what reads it comes before. */
+static bool may_overwrite(const Segment *s, const Node *a, const Node *b)
+{
+    int writer = -1;
+    for (int i = 0; i < s->npart; i++)
+        for (int k = 0; s->part[i].loops && k < s->part[i].loops->buf.n; k++) {
+            const KBuf *x = &s->part[i].loops->buf.at[k];
+            if (x->scratch || !x->write || x->node != b) continue;
+            if (writer >= 0 && writer != i) return false;
+            writer = i;
+        }
+    if (writer < 0) return false;
+    const Part *w = &s->part[writer];
+    for (int i = 0; i < s->npart; i++) {
+        const Part *p = &s->part[i];
+        for (int k = 0; !p->loops && k < p->sub->node[0]->nin; k++) if (p->sub->node[0]->in[k] == a && i > writer) return false;
+        for (int k = 0; p->loops && k < p->loops->buf.n; k++) {
+            const KBuf *x = &p->loops->buf.at[k];
+            if (x->scratch || x->write || x->node != a) continue;
+            if (i > writer || (i < writer && p->joint && p->joint == w->joint)) return false;
+            for (int o = 0; i == writer && o < p->loops->buf.n; o++)
+                if (p->loops->buf.at[o].node == b && p->loops->buf.at[o].write && !kernel_may_alias(p->loops, k, o)) return false;
+        }
+    }
+    return true;
+}
+
+static bool overlap(const Tensor *a, const Tensor *b)
+{
+    const char *x = a->far, *y = b->far;
+    return x && y && x < y + tensor_bytes(b) && y < x + tensor_bytes(a);
+}
+
+/* Memory of the caller on the device that is given twice. Looked at when addresses are new. */
+static void far_check(Ctx *cx, RunJob *j)
+{
+    const Graph *g = j->s->g;
+    Instance *x = j->x;
+    if (!x->far) return;
+    uint64_t h = 0;
+    for (int i = 0; i < g->input.n; i++) h = hash_bytes(&j->in[g->input.at[i].node->index].far, sizeof(void *), h);
+    for (int i = 0; i < g->output.n; i++) h = hash_bytes(&j->out[i].far, sizeof(void *), h);
+    if (x->far_checked && h == x->far_hash) return;
+    for (int i = 0; i < g->output.n; i++) {
+        const Tensor *out = &j->out[i];
+        for (int k = 0; k < i; k++)
+            if (overlap(out, &j->out[k])) fail(cx, E_INVALID, "outputs '%s' and '%s' share memory", g->output.at[k].name, g->output.at[i].name);
+        for (int k = 0; k < g->input.n; k++) {
+            const Node *n = g->input.at[k].node, *o = g->output.at[i].node;
+            const Tensor *in = &j->in[n->index];
+            if (!overlap(out, in) || n == o) continue;
+            if (out->far != in->far || tensor_bytes(out) != tensor_bytes(in) || !is_far(x, o) || !may_overwrite(j->s, n, o))
+                fail(cx, E_INVALID, "output '%s' lies in the memory of input '%s', which is still read when it is written", g->output.at[i].name, g->input.at[k].name);
+        }
+    }
+    x->far_hash = h;
+    x->far_checked = true;
+}
+
+/* An output that no kernel wrote where it is wanted. */
+static void finish_output(Ctx *cx, RunJob *j, int i)
+{
+    Segment *s = j->s;
+    Tensor *out = &j->out[i];
+    const Node *n = s->g->output.at[i].node;
+    const bool input = n->op == OP_input;
+    size_t bytes = tensor_bytes(out);
+    const void *there = !is_staged(s) ? NULL : input ? j->in[n->index].far : s->fixed[n->id] ? s->fixed[n->id] : s->uploaded[n->id] ? s->uploaded[n->id]
+                      : is_far(j->x, n) ? address_of(j, n) : j->x->where[n->id];
+    if (there) {
+        if (there == out->far) return;
+        void *to = out->far ? arena_block(j->a, bytes) : out->data;
+        stage_read(cx, s, to, there, bytes);
+        if (out->far) stage_write(cx, s, out->far, to, bytes);
+        return;
+    }
+    const void *from = input ? j->in[n->index].data : s->fixed[n->id] || s->first[n->id] < 0 ? fixed_data(j->a, s, n, j->x->syms) : address_of(j, n);
+    if (from && out->far) stage_write(cx, s, out->far, from, bytes);
+    else if (from && from != out->data) memmove(out->data, from, bytes);
+}
+
 static void run_guarded(Ctx *cx, void *arg)
 {
     RunJob *j = arg;
     Segment *s = j->s;
     Instance *x = j->x;
-    prepare_outputs(cx, j, x->syms);
+    prepare_outputs(cx, j, x->syms, false);
+    far_check(cx, j);
     for (int i = 0; i < x->npatch; i++) *x->patch[i].at = address_of(j, s->g->node.at[x->patch[i].node]);
     for (int i = 0; i < x->njoint; i++) joint_send(cx, s, &x->joint[i]);
     for (int i = 0; i < x->nlaunch; i++) x->host[i].cancel = cx->cancel;
@@ -542,13 +632,7 @@ static void run_guarded(Ctx *cx, void *arg)
         if (s->target->api->run(s->target->device, x->nlaunch, x->launch, threads, cx->cancel, sec, &e) != E_OK) segment_raise(cx, s, &e);
         for (int i = 0; sec && i < x->nlaunch; i++) j->seconds[x->part[i]] = sec[i];
     }
-    for (int i = 0; i < s->g->output.n; i++) {       /* outputs that no kernel wrote there */
-        const Node *n = s->g->output.at[i].node;
-        const void *far = !is_staged(s) || n->op == OP_input ? NULL : s->fixed[n->id] ? s->fixed[n->id] : s->uploaded[n->id] ? s->uploaded[n->id] : x->where[n->id];
-        if (far) { stage_read(cx, s, j->out[i].data, far, tensor_bytes(&j->out[i])); continue; }
-        const void *from = n->op == OP_input ? j->in[n->index].data : s->fixed[n->id] || s->first[n->id] < 0 ? fixed_data(j->a, s, n, x->syms) : address_of(j, n);
-        if (from && from != j->out[i].data) memmove(j->out[i].data, from, tensor_bytes(&j->out[i]));
-    }
+    for (int i = 0; i < s->g->output.n; i++) finish_output(cx, j, i);
 }
 
 /* No kernels: the interpreter runs it. */
@@ -571,7 +655,7 @@ static void note_sizes(Segment *s, const int64_t *syms)
 void segment_prepare(Ctx *cx, Segment *s, const int64_t *syms)
 {
     if (is_interpreted(s, syms)) note_sizes(s, syms);
-    else instance_give(s, instance_take(cx, s, syms));
+    else instance_give(s, instance_take(cx, s, syms, NULL));
 }
 
 /* ready: by the fast loops instead of the reference interpreter. */
@@ -583,19 +667,56 @@ static void run_whole(Ctx *cx, RunJob *j, const int64_t *syms, bool ready)
     Node **node = NEWS(j->a, Node *, n + 1);
     for (int i = 0; i < n; i++) node[i] = s->g->output.at[i].node;
     (ready ? eval_ready : eval_nodes)(cx, j->a, s->g, j->in, syms, n, node, own);
-    prepare_outputs(cx, j, syms);
-    for (int i = 0; i < n; i++) memcpy(j->out[i].data, own[i].data, tensor_bytes(&j->out[i]));
+    prepare_outputs(cx, j, syms, true);
+    for (int i = 0; i < n; i++) {
+        if (j->out[i].far) stage_write(cx, s, j->out[i].far, own[i].data, tensor_bytes(&j->out[i]));
+        else memcpy(j->out[i].data, own[i].data, tensor_bytes(&j->out[i]));
+    }
     note_sizes(s, syms);
+}
+
+/* Which nodes lie in the caller's memory on the device; NULL: none. An output that is asked for twice is written to the first place and copied. */
+static const uint8_t *far_nodes(Arena *a, const Segment *s, const Tensor *in, const Tensor *out)
+{
+    const Graph *g = s->g;
+    uint8_t *far = NULL;
+    for (int i = 0; is_staged(s) && i < g->input.n + g->output.n; i++) {
+        bool result = i >= g->input.n;
+        const Node *n = result ? g->output.at[i - g->input.n].node : g->input.at[i].node;
+        bool is = result ? out[i - g->input.n].far && n->op != OP_input && s->first[n->id] >= 0 && !s->fixed[n->id] : in[n->index].far != NULL;
+        for (int k = 0; is && result && k < i - g->input.n; k++) is = g->output.at[k].node != n;
+        if (!is) continue;
+        if (!far) far = NEWS(a, uint8_t, g->node.n + 1);
+        far[n->id] = 1;
+    }
+    return far;
+}
+
+/* With a copy on the host of what lies on the device. */
+static const Tensor *near_inputs(Ctx *cx, Arena *a, const Segment *s, const Tensor *in)
+{
+    int n = s->g->input.n, most = 0;
+    for (int i = 0; i < n; i++) if (s->g->input.at[i].node->index >= most) most = s->g->input.at[i].node->index + 1;
+    Tensor *near = NEWS(a, Tensor, most + 1);
+    for (int i = 0; i < n; i++) {
+        int at = s->g->input.at[i].node->index;
+        near[at] = in[at];
+        if (!in[at].far || in[at].data) continue;
+        near[at].data = arena_block(a, tensor_bytes(&in[at]));
+        stage_read(cx, s, near[at].data, in[at].far, tensor_bytes(&in[at]));
+    }
+    return near;
 }
 
 void segment_run(Ctx *cx, Arena *a, Segment *s, const Tensor *in, const int64_t *syms, Tensor *out, const size_t *out_bytes, double *seconds)
 {
-    bool interpreted = is_interpreted(s, syms);
-    if (interpreted || !segment_ready(cx, s)) {
+    bool interpreted = is_interpreted(s, syms), whole = interpreted || !segment_ready(cx, s);
+    if (whole || s->opt.check) in = near_inputs(cx, a, s, in);
+    if (whole) {
         run_whole(cx, &(RunJob){ .a = a, .s = s, .in = in, .out = out, .out_bytes = out_bytes }, syms, !interpreted);
         return;
     }
-    Instance *x = instance_take(cx, s, syms);
+    Instance *x = instance_take(cx, s, syms, far_nodes(a, s, in, out));
     RunJob j = { a, s, x, in, out, out_bytes, seconds };
     Status st = guard_call(cx, run_guarded, &j);
     instance_give(s, x);

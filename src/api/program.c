@@ -329,17 +329,60 @@ static int by_value(const void *x, const void *y)
     return a < b ? -1 : a > b;
 }
 
-void program_profile(Ctx *cx, Program *p, const Tensor *in, int runs, RunStats *st)
+/* On a device with memory of its own arguments and results lie there while it is profiled: copies between runs would let it fall asleep. */
+typedef struct Resident { Program *p; Arena *arena; Tensor *in, *out; int nin, nout; } Resident;
+
+static void resident_add(Ctx *cx, const Resident *r, Tensor *t)
 {
-    Arena *a = arena_new(cx);
-    int nout = p->graph->nout, total = 0;
-    if (p->opt.background) program_prepare(cx, p, in);
+    const Target *target = r->p->shared;
+    RtError e = { .launch = -1 };
+    size_t n = tensor_bytes(t);
+    void *at = NULL;
+    if (n && target->api->alloc(target->device, n, &at, &e)) fail(cx, e.code, "%s", e.text);
+    t->far = at;
+}
+
+static void resident_free(Resident *r)
+{
+    for (int i = 0; i < r->nin; i++) if (r->in[i].far) r->p->shared->api->release(r->p->shared->device, r->in[i].far);
+    for (int i = 0; i < r->nout; i++) if (r->out[i].far) r->p->shared->api->release(r->p->shared->device, r->out[i].far);
+}
+
+static void resident_make(Ctx *cx, Resident *r)
+{
+    const Target *target = r->p->shared;
+    RtError e = { .launch = -1 };
+    size_t *bytes = NEWS(r->arena, size_t, r->nout + 1);
+    Arena *own = arena_new(cx);
+    if (r->p->opt.background) program_prepare(cx, r->p, r->in);
+    walk(cx, r->p, own, r->in, r->out, NULL, false, false);          /* for the sizes of its results */
+    for (int i = 0; i < r->nout; i++) { r->out[i].data = NULL; bytes[i] = tensor_bytes(&r->out[i]); }
+    arena_free(own);
+    for (int i = 0; i < r->nin; i++) {
+        if (!tensor_bytes(&r->in[i])) continue;
+        resident_add(cx, r, &r->in[i]);
+        if (target->api->write(target->device, r->in[i].far, r->in[i].data, tensor_bytes(&r->in[i]), &e)) fail(cx, e.code, "%s", e.text);
+    }
+    for (int i = 0; i < r->nout; i++) resident_add(cx, r, &r->out[i]);
+}
+
+typedef struct Profile { Resident res; int runs; RunStats *st; } Profile;
+
+static void profile_guarded(Ctx *cx, void *arg)
+{
+    Profile *f = arg;
+    Program *p = f->res.p;
+    Arena *a = f->res.arena;
+    int nout = p->graph->nout, total = 0, runs = f->runs;
+    if (!p->shared->api->host_memory) resident_make(cx, &f->res);
+    else if (p->opt.background) program_prepare(cx, p, f->res.in);
     VEC(double *) sample = { 0 };
     double *device = NEWS(a, double, runs + 1);
     for (int r = 0; r < runs; r++) {
         Arena *own = arena_new(cx);
         Tensor *out = NEWS(own, Tensor, nout + 1);
-        walk(cx, p, own, in, out, NULL, true, false);
+        for (int i = 0; i < nout; i++) out[i].far = f->res.out[i].far;
+        walk(cx, p, own, f->res.in, out, NULL, true, false);
         total = 0;
         for (int i = 0; i < p->path.n; i++) total += segment_kernels(p->path.at[i]->seg);
         double *s = NEWS(a, double, total + 1);
@@ -351,7 +394,7 @@ void program_profile(Ctx *cx, Program *p, const Tensor *in, int runs, RunStats *
     }
     int k = 0;
     double *one = NEWS(a, double, runs + 1);
-    st->launches = 0;
+    f->st->launches = 0;
     for (int i = 0; i < p->path.n; i++)
         for (int j = 0; j < segment_kernels(p->path.at[i]->seg); j++, k++) {
             for (int r = 0; r < runs; r++) one[r] = sample.at[r][k];
@@ -359,11 +402,21 @@ void program_profile(Ctx *cx, Program *p, const Tensor *in, int runs, RunStats *
             p->path.at[i]->seconds[j] = one[runs / 2];
         }
     qsort(device, (size_t)runs, sizeof *device, by_value);
-    st->device_s = device[runs / 2];
+    f->st->device_s = device[runs / 2];
     int n;
     const SegmentEvidence *e = program_evidence(cx, p, a, &n);
-    for (int i = 0; i < n; i++) st->launches += e[i].launches;
+    for (int i = 0; i < n; i++) f->st->launches += e[i].launches;
+}
+
+void program_profile(Ctx *cx, Program *p, const Tensor *in, int runs, RunStats *st)
+{
+    Arena *a = arena_new(cx);
+    int nin = argument_count(p), nout = p->graph->nout;
+    Profile f = { { p, a, dense_arguments(cx, a, in, nin), NEWS(a, Tensor, nout + 1), nin, nout }, runs, st };
+    Status made = guard_call(cx, profile_guarded, &f);
+    resident_free(&f.res);
     arena_free(a);
+    if (made != E_OK) fail_again(cx);
 }
 
 int program_variants(Program *p) { return p->nstep; }

@@ -36,6 +36,8 @@ typedef struct Packed { struct Packed *next; const Node *node; int axis; int64_t
 typedef struct Instance {
     struct Instance *next;
     int64_t *syms;
+    const uint8_t *far;                 /* by node id: an input or output that lies in the caller's memory on the device; NULL: none does */
+    uint64_t far_hash; bool far_checked;             /* the addresses that were looked at last */
     uint8_t *arena; int64_t arena_bytes;
     int nlaunch; Launch *launch;        /* without those run once */
     int *part;                          /* of each launch: index of its Part */
