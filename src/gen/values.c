@@ -431,6 +431,18 @@ static void print_index(Printer *p, const KVal *v)
     lanes_close(p, to);
 }
 
+/* Is v, where it is no NaN, known to be at least (or at most) so much? */
+static bool is_bounded(const KVal *v, double bound, bool below, int depth)
+{
+    if (v->kind == KV_const) return below ? v->imm.f >= bound : v->imm.f <= bound;
+    if (v->kind != KV_ew || depth > 8 || v->dt != DT_f32) return false;
+    if (v->op == OP_max || v->op == OP_min) {
+        bool a = is_bounded(v->in[0], bound, below, depth + 1), b = is_bounded(v->in[1], bound, below, depth + 1);
+        return (v->op == OP_max) == below ? a || b : a && b;
+    }
+    return false;
+}
+
 /* The larger or smaller of a vector of floats and a plain number takes fewer instructions than that of two vectors. NULL: it is no such thing. */
 static const char *bounded(Printer *p, const KVal *v)
 {
@@ -481,7 +493,14 @@ static void print_ew(Printer *p, const KVal *v)
     assign(p, v, e);
 }
 
-static const char *cast_text(Printer *p, DType to, DType from, bool saturate, const char *e, uint8_t vary)
+/* Does a conversion to a narrow integer need no care for what is out of range? */
+static bool cast_near(const Printer *p, DType to, const KVal *x, uint8_t vary)
+{
+    if (p->simt || !lanes(p, vary) || x->dt != DT_f32 || dtype_is_float(to) || to == DT_bool || dtype_info[to].compute != DT_i32 || dtype_bits(to) > 16) return false;
+    return is_bounded(x, -32768, true, 0) && is_bounded(x, 65535, false, 0);
+}
+
+static const char *cast_text(Printer *p, DType to, DType from, bool saturate, bool near, const char *e, uint8_t vary)
 {
     const char *s = suffix(p, vary);
     if (is_code(from)) {
@@ -489,6 +508,7 @@ static const char *cast_text(Printer *p, DType to, DType from, bool saturate, co
         from = DT_f32;
     }
     const char *ct = is_code(to) ? "f32" : ctype(to), *cf = ctype(from);
+    if (near) return narrowed(p, to, arena_fmt(p->arena, "near_f32_i32%s(%s)", s, e), vary);
     if (to == DT_bool) {
         if (from == DT_bool) return e;
         return arena_fmt(p->arena, "~eq_%s%s(%s, splat_%s%s(0))", cf, s, e, cf, s);
@@ -529,7 +549,7 @@ void print_val(Printer *p, const KVal *v)
     case KV_index: print_index(p, v); return;
     case KV_load: print_load(p, v); return;
     case KV_ew: print_ew(p, v); return;
-    case KV_cast: assign(p, v, cast_text(p, v->dt, v->in[0]->dt, v->saturate, operand(p, v->in[0], v->vary), v->vary)); return;
+    case KV_cast: assign(p, v, cast_text(p, v->dt, v->in[0]->dt, v->saturate, cast_near(p, v->dt, v->in[0], v->vary), operand(p, v->in[0], v->vary), v->vary)); return;
     case KV_bitcast: assign(p, v, bitcast_text(p, v->dt, v->in[0]->dt, operand(p, v->in[0], v->vary), v->vary)); return;
     case KV_random: {
         const char *to;

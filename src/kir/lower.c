@@ -222,7 +222,8 @@ static bool is_plain(const Node *n)
     Scalar s = scalar_load(n->dt, n->tensor->data);
     if (!dtype_is_float(n->dt)) return n->dt == DT_bool || (s.i >= -16 && s.i <= 255) || s.i == scalar_min(n->dt).i || s.i == scalar_max(n->dt).i;
     double twice = s.f * 2, size = twice < 0 ? -twice : twice;
-    return s.f != s.f || size > 3e38 || (size <= 32 && twice == (double)(int)twice);
+    if (s.f != s.f || size > 3e38 || (size <= 32 && twice == (double)(int)twice)) return true;
+    return s.f == 127 || s.f == -128 || s.f == 255 || s.f == 32767 || s.f == -32768 || s.f == 65535;        /* where narrow integers end */
 }
 
 static bool in_memory(const Lowering *l, const Node *n)

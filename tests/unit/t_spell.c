@@ -128,6 +128,11 @@ static void build_bounds(Table *t, DType dt, Node *x)
             char *what = arena_fmt(t->arena, "%s %s and %g", op ? "max" : "min", dtype_info[dt].name, bound[i]);
             add_case(t, i % 2 ? g2(t->g, op ? OP_max : OP_min, c, x) : g2(t->g, op ? OP_max : OP_min, x, c), what, 0);
         }
+    static const DType narrow[] = { DT_u8, DT_i8, DT_u16, DT_i16 };
+    for (size_t i = 0; i < COUNT_OF(narrow); i++) {
+        Node *low = g_scalar(t->g, dt, (double)scalar_min(narrow[i]).i), *high = g_scalar(t->g, dt, (double)scalar_max(narrow[i]).i);
+        add_case(t, g_cast(t->g, g2(t->g, OP_min, g2(t->g, OP_max, x, low), high), narrow[i]), arena_fmt(t->arena, "%s within %s", dtype_info[dt].name, dtype_info[narrow[i]].name), 0);
+    }
 }
 
 static void build_casts(Table *t, DType dt, Node *x)
