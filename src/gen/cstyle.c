@@ -148,13 +148,15 @@ enum { LONG_ROWS = 64 };                 /* statements, all copies counted */
 static bool is_long(const Printer *p, const KBlock *b, int from, int to)
 {
     int n = 0;
+    bool dear = false;
     if (p->simt) return false;           /* arrays with an index that is not known lie in memory there */
     for (int i = from; i < to; i++) {
         const KStmt *s = &b->stmt.at[i];
         if (s->kind == KS_update || (s->kind == KS_val && s->val->kind == KV_fold && (s->val->fold->kind == FOLD_argmax || s->val->fold->kind == FOLD_argmin))) return false;
         n += !skipped(b, s) && (stmt_vary(p, s) & VARY_row);
+        dear |= s->kind == KS_val && is_dear(s->val);
     }
-    return n > 5 && p->k->mr > 2 && n * p->k->mr * (p->lane ? p->nv : 1) > LONG_ROWS;
+    return (n > 5 || dear) && p->k->mr > 2 && n * p->k->mr * (p->lane ? p->nv : 1) > LONG_ROWS;
 }
 
 static void print_segment(Printer *p, const KBlock *b, int from, int to)
@@ -330,9 +332,11 @@ static void print_loop_once(Printer *p, const KLoop *o)
     const char *from = o->from ? print_dim(p, o->from) : "0", *unroll = o->unroll ? "UNROLL " : "";
     if (step > 1) print_line(p, "%sfor (i64 %s = %s; %s < %s; %s += %lld) {", unroll, v, from, v, n, v, (long long)step);
     else print_line(p, "%sfor (i64 %s = %s; %s < %s; %s++) {", unroll, v, from, v, n, v);
-    if (o->tile > 1) p->k = tiled(p, o);
+    bool shifted = p->shifted;
+    if (o->tile > 1) { p->k = tiled(p, o); p->shifted = false; }
     print_block(p, o->body);
     p->k = was;
+    p->shifted = shifted;
     print_line(p, "}");
 }
 

@@ -454,6 +454,14 @@ static const char *bounded(Printer *p, const KVal *v)
     return arena_fmt(p->arena, "%s_f32v(%s, %s)", v->op == OP_max ? "atleast" : "atmost", e, operand(p, c, VARY_lane));
 }
 
+/* Functions of many steps with as many numbers. Behind the loops of a contraction they are called: put in there, a compiler would load their numbers before
+ * these loops, into the registers of the accumulators. */
+bool is_dear(const KVal *v)
+{
+    if (v->kind != KV_ew || v->dt != DT_f32) return false;
+    return v->op == OP_exp || v->op == OP_log || v->op == OP_tanh || v->op == OP_erf || v->op == OP_sigmoid;
+}
+
 static const char *spelled(Printer *p, const KVal *v)
 {
     const char *bound = bounded(p, v);
@@ -473,6 +481,7 @@ static const char *spelled(Printer *p, const KVal *v)
         }
     }
     Text x = { .arena = p->arena };
+    if (p->rolled && lanes(p, v->vary) && !p->lane_of && is_dear(v)) text_add(&x, "apart_");
     for (const char *s = prim_info[v->op].spelling; *s; s++) {
         if (*s != '%') { text_put(&x, s, 1); continue; }
         s++;

@@ -374,6 +374,8 @@ bool kernel_streams(const Graph *g, const Subgraph *sub)
     return sub->kind == SUB_rows && row >= STREAM_ROW_LEAST && row <= STREAM_ROW_MOST && all >= STREAM_BYTES;
 }
 
+enum { MANY_COLUMNS = 128 };             /* vectors of a row from which on a thread takes 16 at once */
+
 void kernel_schedule(LoopKernel *k)
 {
     Graph *g = k->g;
@@ -386,7 +388,8 @@ void kernel_schedule(LoopKernel *k)
         int64_t step = 8192;
         if (has_update(vec->body)) {
             int64_t vecs = dim_hint(g, vec->extent) / k->lanes;
-            vec->nv = kernel_folds(vec->body) > 2 ? 2 : 4;
+            int folds = kernel_folds(vec->body);
+            vec->nv = folds > 2 ? 2 : folds == 1 && k->lanes >= 16 && vecs >= MANY_COLUMNS ? 16 : 4;      /* long pieces of the rows of a matrix: pages are few */
             while (vec->nv > 1 && vecs < vec->nv) vec->nv /= 2;
             step = (int64_t)vec->nv * k->lanes;
         }

@@ -114,7 +114,7 @@ static void axis_move(LoopKernel *k, const Dim *var, int to)
     k->par[to] = x;
 }
 
-enum { CACHE_BYTES = 512 << 10, SHORT_ROWS = 7 };
+enum { ROWS_BYTES = 512 << 10, PANELS_BYTES = 160 << 10, SHORT_ROWS = 7 };
 
 /* The order of the axes: rows of the tile last, so that the panel of the other operand stays in the cache, and panels first; or, where the rows do not stay
  * there but all panels do, panels last. each: every element needs its own loads, which then follow one another in memory. */
@@ -123,7 +123,7 @@ static void order_axes(LoopKernel *k, bool each)
     Read r = { 0 };
     if (k->row_var) count_bytes(k, k->body, k->row_var, false, &r);
     if (k->row_var) axis_move(k, k->row_var, k->npar - 1);
-    if (k->vec_var && k->row_var) axis_move(k, k->vec_var, (each || (r.rest <= CACHE_BYTES && r.rows > CACHE_BYTES)) ? k->npar - 1 : 0);
+    if (k->vec_var && k->row_var) axis_move(k, k->vec_var, (each || (r.rest <= PANELS_BYTES && r.rows > ROWS_BYTES)) ? k->npar - 1 : 0);
 }
 
 void tile_choose(LoopKernel *k, KLoop *vec)
