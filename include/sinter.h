@@ -90,6 +90,8 @@ typedef struct sn_tensor {
     void *data;                         /* element [0,0,...]; any alignment. May be NULL when there are no elements */
     size_t bytes;                       /* size of the memory at data. Inputs: 0 leaves it unchecked; else it must hold what dims and strides reach */
     void *owner;                        /* set by sn_run for memory that it allocated; else NULL */
+    struct sn_buffer *buffer;           /* not NULL: the elements lie in this buffer, row-major, `offset` bytes from its beginning; data and bytes are not looked at */
+    size_t offset;                      /* a multiple of an element's size */
 } sn_tensor;
 
 /* Frees what sn_run allocated for an output and clears the tensor. Does nothing to a tensor whose owner is NULL. */
@@ -207,13 +209,40 @@ SN_API sn_status sn_prepare(sn_program *program, int nin, const sn_tensor *in, s
  *   out[i].data NULL   memory is allocated and belongs to the caller: sn_tensor_release. dtype, rank, dims, bytes and owner are set
  *   else               a row-major buffer of `bytes` bytes that the result must fit (INVALID); dtype, rank and dims are set. With has_strides the caller
  *                      sets dtype, rank, dims and strides, they must be the result's, and no two elements may share memory.
- * Outputs must not overlap inputs or one another. After a failure the contents of out's buffers are undefined and nothing was allocated.
+ * Outputs must not overlap inputs or one another; but see sn_buffer. After a failure the contents of out's buffers are undefined and nothing was allocated.
  * INVALID for inputs that do not fit the model (which, what, and what was wanted) and for data that make an index leave its axis. */
 SN_API sn_status sn_run(sn_program *program, int nin, const sn_tensor *in, int nout, sn_tensor *out, sn_error *err);
 
 /* The same, and stops soon with CANCELLED when *cancel becomes non-zero; sn_options.cancel is not looked at. For runs of one program that are to be
  * stopped one by one. cancel NULL: sn_run. */
 SN_API sn_status sn_run_cancellable(sn_program *program, const volatile int *cancel, int nin, const sn_tensor *in, int nout, sn_tensor *out, sn_error *err);
+
+/* ---- memory on the device -------------------------------------------------------------------------------------------- */
+
+/* Tensors that stay where a program runs: inputs that are read there, outputs that are written there, results of one run that the next one reads. Nothing is
+ * copied. A buffer belongs to its program and to programs for the same device; it must be freed before the program it was made with. On the CPU it is
+ * the host's memory.
+ *
+ * An output may lie exactly where an input of the same number of bytes lies: p = p - g in one memory. INVALID where kernels would read an element after it
+ * was written (on the CPU the result is copied there in the end). Values that shapes or branches depend on are read back by a run when they are integers or
+ * truth values of at most 4096 elements; others are refused with INVALID. */
+typedef struct sn_buffer sn_buffer;
+
+/* bytes: may be 0. The contents are undefined. NOMEM, DEVICE. */
+SN_API sn_status sn_buffer_new(sn_program *program, size_t bytes, sn_buffer **buffer, sn_error *err);
+
+/* Memory that somebody else allocated, borrowed while the buffer lives. address: on the CPU of the host, 64-byte alignment is not asked for; with CUDA a device
+ * pointer of the device's primary context (PyTorch's, or what DLPack names: data + byte_offset). Work of others on it must have ended before a run begins;
+ * a run has ended when it returns. UNSUPPORTED on devices whose memory has no such addresses (OpenCL). */
+SN_API sn_status sn_buffer_wrap(sn_program *program, void *address, size_t bytes, sn_buffer **buffer, sn_error *err);
+SN_API void sn_buffer_free(sn_buffer *buffer);
+
+/* Copies to or from the host; done when they return. INVALID when [offset, offset + bytes) is not inside. */
+SN_API sn_status sn_buffer_write(sn_buffer *buffer, size_t offset, const void *from, size_t bytes, sn_error *err);
+SN_API sn_status sn_buffer_read(const sn_buffer *buffer, size_t offset, void *to, size_t bytes, sn_error *err);
+
+/* Where it lies, in the sense of sn_buffer_wrap; NULL on devices whose memory has no such addresses. */
+SN_API void *sn_buffer_address(const sn_buffer *buffer);
 
 typedef enum sn_explain_form { SN_EXPLAIN_TEXT = 0, SN_EXPLAIN_JSON = 1 } sn_explain_form;
 

@@ -179,6 +179,20 @@ char *bytes_str(Arena *a, int64_t n);   /* "12.3 MB" */
 /* ---- sinter.c, graphcall.c: the public functions ------------------------------------------------------------------------------------------------ */
 typedef struct MetaPair { const char *key, *value; } MetaPair;
 struct sn_model { OnnxModel *m; const OnnxValue **in; int nin, nmeta; MetaPair *meta; };     /* in the OnnxModel's arena */
+struct sn_program {
+    Arena *arena;
+    Program *program;                   /* NULL when interpreted */
+    Package *package;                   /* of sn_program_load: then model is what the package says about itself */
+    const sn_model *model;
+    Options opt;
+    volatile int *cancel;
+};
+void ctx_of(Ctx *cx, const sn_program *p);
+void api_need(Ctx *cx, const void *p, const char *what);      /* INVALID when p is NULL */
+/* buffer.c: tensors of a run that lie in buffers. output: where a result is to go (result, bytes), for a run; finish: copies it if it is not there. */
+Tensor buffer_input(Ctx *cx, Arena *a, const sn_program *p, const sn_tensor *s, const char *name);
+void buffer_output(Ctx *cx, const sn_program *p, const sn_tensor *s, const char *name, int nin, const Tensor *in, Tensor *result, size_t *bytes);
+void buffer_finish(Ctx *cx, const sn_tensor *s, const char *name, const Tensor *result);
 void ctx_quiet(Ctx *cx);              /* no look at the environment */
 sn_model *model_wrap(OnnxModel *m);
 sn_status api_report(const Ctx *cx, Status st, sn_error *err);

@@ -463,6 +463,8 @@ static void prepare_outputs(Ctx *cx, RunJob *j, const int64_t *syms, bool whole)
         size_t bytes = tensor_bytes(&j->out[i]);
         if ((data || far) && j->out_bytes && bytes > j->out_bytes[i])
             fail(cx, E_INVALID, "output '%s' needs %zu bytes, the buffer has %zu", g->output.at[i].name, bytes, j->out_bytes[i]);
+        if (far && (uintptr_t)far % dtype_size(j->out[i].dt))
+            fail(cx, E_INVALID, "output '%s' lies at an address that is no multiple of %zu", g->output.at[i].name, dtype_size(j->out[i].dt));
         j->out[i].data = data ? data : far && !whole ? NULL : arena_block(j->a, bytes);
         j->out[i].far = far;
     }

@@ -13,15 +13,6 @@
 #undef ERR
 _Static_assert(SN_MAX_RANK == MAX_RANK, "sinter.h and base.h must agree");
 
-struct sn_program {
-    Arena *arena;
-    Program *program;                   /* NULL when interpreted */
-    Package *package;                   /* of sn_program_load: then model is what the package says about itself */
-    const sn_model *model;
-    Options opt;
-    volatile int *cancel;
-};
-
 /* ---- errors and names ------------------------------------------------------------------------------------------------------------------ */
 
 sn_status api_report(const Ctx *cx, Status st, sn_error *err)
@@ -62,7 +53,7 @@ size_t sn_dtype_size(sn_dtype dtype)
     return t ? dtype_size(t) : 0;
 }
 
-static void need(Ctx *cx, const void *p, const char *what)
+void api_need(Ctx *cx, const void *p, const char *what)
 {
     if (!p) fail(cx, E_INVALID, "%s is NULL", what);
 }
@@ -117,8 +108,8 @@ typedef struct LoadCall { const char *path; const void *bytes; size_t n; bool fr
 static void load_guarded(Ctx *cx, void *arg)
 {
     LoadCall *c = arg;
-    if (c->from_memory) need(cx, c->bytes, "bytes");
-    else need(cx, c->path, "path");
+    if (c->from_memory) api_need(cx, c->bytes, "bytes");
+    else api_need(cx, c->path, "path");
     c->m = onnx_new(cx);
     onnx_load(cx, c->m, c->path ? c->path : "<memory>", c->from_memory ? c->bytes : NULL, c->n);
     c->made = model_wrap(c->m);
@@ -159,7 +150,7 @@ typedef struct PortCall { const OnnxValue *value; const char *what; int index, n
 static void port_guarded(Ctx *cx, void *arg)
 {
     PortCall *c = arg;
-    need(cx, c->port, "port");
+    api_need(cx, c->port, "port");
     if (!c->value) fail(cx, E_INVALID, "%s %d does not exist: the model has %d", c->what, c->index, c->n);
     const OnnxValue *v = c->value;
     if (v->rank > SN_MAX_RANK) fail(cx, E_INVALID, "%s '%s' has rank %d, wanted %d at most", c->what, v->name, v->rank, SN_MAX_RANK);
@@ -291,7 +282,7 @@ typedef struct CompileCall { const sn_model *model; const sn_options *options; s
 static void compile_guarded(Ctx *cx, void *arg)
 {
     CompileCall *c = arg;
-    need(cx, c->model, "model");
+    api_need(cx, c->model, "model");
     c->arena = arena_new(cx);
     sn_program *p = NEW(c->arena, sn_program);
     const sn_options none = { 0 }, *o = c->options ? c->options : &none;
@@ -341,7 +332,7 @@ typedef struct LoadProgram { const char *path; const sn_options *options; Arena 
 static void load_program_guarded(Ctx *cx, void *arg)
 {
     LoadProgram *c = arg;
-    need(cx, c->path, "path");
+    api_need(cx, c->path, "path");
     c->arena = arena_new(cx);
     sn_program *p = NEW(c->arena, sn_program);
     c->package = package_open(cx, c->path, c->options ? c->options->threads : 0);
@@ -377,12 +368,12 @@ static void export_guarded(Ctx *cx, void *arg)
 {
     ExportCall *c = arg;
     const sn_export_options *o = c->o;
-    need(cx, c->model, "model");
-    need(cx, c->path, "path");
-    need(cx, o, "options");
+    api_need(cx, c->model, "model");
+    api_need(cx, c->path, "path");
+    api_need(cx, o, "options");
     if (o->nin != c->model->nin) fail(cx, E_INVALID, "%s: %d inputs are given, wanted %d", c->model->m->path, o->nin, c->model->nin);
-    if (o->nin) need(cx, o->in, "options->in");
-    if (o->nrange) need(cx, o->range, "options->range");
+    if (o->nin) api_need(cx, o->in, "options->in");
+    if (o->nrange) api_need(cx, o->range, "options->range");
     if ((int)o->weights < 0 || o->weights > SN_WEIGHTS_POINTER) fail(cx, E_INVALID, "weights is %d, wanted one of sn_weights", (int)o->weights);
     if (o->compiler) cx->opt.cc = o->compiler;
     c->arena = arena_new(cx);
@@ -415,7 +406,7 @@ void sn_program_free(sn_program *program)
     arena_free(program->arena);
 }
 
-static void ctx_of(Ctx *cx, const sn_program *p)
+void ctx_of(Ctx *cx, const sn_program *p)
 {
     memset(cx, 0, sizeof *cx);
     cx->opt = p->opt;
@@ -438,9 +429,10 @@ static Tensor *run_inputs(Ctx *cx, RunCall *c)
 {
     const sn_model *m = c->p->model;
     if (c->nin != m->nin) fail(cx, E_INVALID, "%s: %d inputs are given, wanted %d", m->m->path, c->nin, m->nin);
-    if (c->nin) need(cx, c->in, "in");
+    if (c->nin) api_need(cx, c->in, "in");
     Tensor *in = NEWS(c->arena, Tensor, c->nin + 1);
     for (int i = 0; i < c->nin; i++) {
+        if (c->in[i].buffer) { in[i] = buffer_input(cx, c->arena, c->p, &c->in[i], m->in[i]->name); continue; }
         in[i] = tensor_of_public(cx, &c->in[i], "input", m->in[i]->name);
         if (!in[i].data && tensor_count(&in[i]) && !c->prepare) fail(cx, E_INVALID, "input '%s' has no data", m->in[i]->name);
     }
@@ -466,7 +458,7 @@ static void output_strided(Ctx *cx, RunCall *c, int i)
 static void public_run_guarded(Ctx *cx, void *arg)
 {
     RunCall *c = arg;
-    need(cx, c->p, "program");
+    api_need(cx, c->p, "program");
     const OnnxGraph *g = c->p->model->m->graph;
     c->arena = arena_new(cx);
     Tensor *in = run_inputs(cx, c);
@@ -475,11 +467,12 @@ static void public_run_guarded(Ctx *cx, void *arg)
         return;
     }
     if (c->nout != g->nout) fail(cx, E_INVALID, "%s: %d outputs are asked for, wanted %d", c->p->model->m->path, c->nout, g->nout);
-    if (c->nout) need(cx, c->out, "out");
+    if (c->nout) api_need(cx, c->out, "out");
     size_t *bytes = NEWS(c->arena, size_t, c->nout + 1);
     c->block = NEWS(c->arena, void *, c->nout + 1);
     c->result = NEWS(c->arena, Tensor, c->nout + 1);
     for (int i = 0; i < c->nout && (c->p->program || c->p->package); i++) {
+        if (c->out[i].buffer) { buffer_output(cx, c->p, &c->out[i], g->out[i].name, c->nin, in, &c->result[i], &bytes[i]); continue; }
         if (!c->out[i].data || c->out[i].has_strides) continue;
         c->result[i].data = c->out[i].data;
         bytes[i] = c->out[i].bytes;
@@ -490,7 +483,8 @@ static void public_run_guarded(Ctx *cx, void *arg)
     for (int i = 0; i < c->nout; i++) {
         const sn_tensor *s = &c->out[i];
         size_t n = tensor_bytes(&c->result[i]);
-        if (s->data && s->has_strides) {
+        if (s->buffer) buffer_finish(cx, s, g->out[i].name, &c->result[i]);
+        else if (s->data && s->has_strides) {
             output_strided(cx, c, i);
         } else if (s->data) {
             if (n > s->bytes) fail(cx, E_INVALID, "output '%s' has %zu bytes, but the caller's buffer %zu", g->out[i].name, n, s->bytes);
@@ -567,7 +561,7 @@ static char *string_out(Ctx *cx, const char *s, size_t n)
 static void explain_guarded(Ctx *cx, void *arg)
 {
     ExplainCall *c = arg;
-    need(cx, c->p, "program");
+    api_need(cx, c->p, "program");
     if (c->p->package) fail(cx, E_INVALID, "a package keeps no evidence; compile the model to get it");
     if (!c->p->program) fail(cx, E_INVALID, "an interpreted program has no kernels");
     if (program_variants(c->p->program) == 0) fail(cx, E_INVALID, "nothing is compiled before the first run");

@@ -81,6 +81,14 @@ static void print_tile(Printer *p, const LoopKernel *k, const SimtWords *w, Text
     print_line(p, "BARRIER;");
 }
 
+/* May a result of an elementwise kernel lie where it reads? */
+static bool may_share(const LoopKernel *k, int in)
+{
+    for (int o = 0; o < k->buf.n && k->sub->kind == SUB_map; o++)
+        if (k->buf.at[o].write && !k->buf.at[o].scratch && kernel_may_alias(k, in, o)) return true;
+    return false;
+}
+
 void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource *out)
 {
     Arena *a = p->arena;
@@ -108,7 +116,7 @@ void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource
         if (w->objects) {
             text_add(&params, "%s%su8 *m%d, i64 o%d, ", w->global, held, i, i);
             text_add(&names, "    %s%s%s *const b%d = (%s%s%s *)(m%d + o%d);\n", w->global, held, ty, i, w->global, held, ty, i, i);
-        } else text_add(&params, "%s%s *%sconst b%d, ", held, ty, b->write ? "" : w->alone, i);
+        } else text_add(&params, "%s%s *%sconst b%d, ", held, ty, b->write || may_share(k, i) ? "" : w->alone, i);
         out->buf[out->nbuf++] = i;
     }
     for (int i = 0; i < p->arg.n; i++) text_add(&params, "const i64 n%d, ", i);

@@ -366,6 +366,7 @@ static const char *cpu_command(Device *d) { return builder_command(d->builder); 
 const DeviceApi dev_cpu = {
     .name = "cpu",
     .host_memory = true,
+    .addresses = true,
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,

@@ -859,6 +859,7 @@ static const char *cuda_command(Device *d) { return builder_command(d->builder);
 
 const DeviceApi dev_cuda = {
     .name = "cuda",
+    .addresses = true,
     .open = cuda_open,
     .close = cuda_close,
     .describe = cuda_describe,

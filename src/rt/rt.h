@@ -57,6 +57,7 @@ typedef struct Device Device;
 typedef struct DeviceApi {
     const char *name;
     bool host_memory;                   /* alloc gives addresses of the host: nothing is staged */
+    bool addresses;                     /* what alloc gives is an address to others as well, and memory that they allocated may be used */
     Status (*open)(Device **out, const Options *opt, RtError *e);
     void (*close)(Device *d);
     const char *(*describe)(Device *d);                     /* "AMD EPYC, 2 threads, avx512, cc 12.2.0" */

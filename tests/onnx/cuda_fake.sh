@@ -54,6 +54,9 @@ for f in "$T"/right/*.npy; do
 done
 equal "$T/many.onnxtxt"
 
+# the public functions: buffers on the device, in place
+expect 0 'PASSED' "$BUILD/tests/unit/t_api"
+
 # rows: one team for several rows, a row that ends inside a vector, one for a block, one that fills the registers, and values that must spread
 row() { # LENGTH LINE
     printf '<ir_version: 10, opset_import: ["" : 23]>\ng (%s[m,%d] x) => (%s[m,%d] y)\n{\n    %s\n}\n' "${3:-bfloat16}" "$1" "${3:-bfloat16}" "$1" "$2" >"$T/row_$1.onnxtxt"
