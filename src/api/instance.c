@@ -71,6 +71,7 @@ static void launch_fill(Arena *a, const Part *p, const int64_t *syms, Launch *l)
     l->each = p->src.each;
     l->threads = p->src.threads;
     l->resident = p->src.resident;
+    l->cluster = p->src.cluster;
     l->local = p->src.local ? (size_t)dim_eval(p->src.local, syms, NULL) : 0;
     l->checks = p->src.checks;
     l->total = dim_eval(k->total, syms, NULL);

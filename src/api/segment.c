@@ -60,7 +60,7 @@ static void part_add(Ctx *cx, Segment *s, const Subgraph *sub, LoopKernel *k, bo
     Part *p = &s->part[s->npart];
     *p = (Part){ .sub = sub, .once = once, .loops = k };
     if (k) {
-        s->target->dialect->print(cx, s->arena, k, &p->src);
+        s->target->dialect->print(cx, s->arena, s->target->isa, k, &p->src);
         log_line(cx, 4, "%s", p->src.text);
     }
     p->structure = structure ? structure : k ? p->src.name : sub->node[0]->call->def->name;

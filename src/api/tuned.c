@@ -44,7 +44,7 @@ LoopKernel *tuned_lower(Ctx *cx, Segment *s, const Subgraph *sub, const char **s
     *structure = NULL;
     if (!records && !s->opt.force_kernel) return k;
     KernelSource src;
-    t->dialect->print(cx, s->arena, k, &src);
+    t->dialect->print(cx, s->arena, t->isa, k, &src);
     *structure = src.name;
     if (records) {
         RecordKey key = tuned_key(t, src.name, sched_bucket(s->arena, k));

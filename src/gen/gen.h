@@ -13,6 +13,7 @@ typedef struct KernelSource {
     Dim *scratch;                       /* bytes, or NULL */
     int threads; int64_t each;          /* of groups: see Launch */
     bool resident;                      /* no more groups than run at once */
+    int cluster;                        /* > 1: so many blocks are a group, and share what each has */
     Dim *local;                         /* bytes of local memory, or NULL */
     bool checks;                        /* may report a data error */
     const char *params, *inside;        /* groups of threads: the parameters before `total`; what is between the braces, without what says which group it is */
@@ -23,7 +24,7 @@ typedef struct Dialect {
     const char *name;
     Vectors (*vectors)(const char *isa);
     const char *(*prelude)(Arena *a, const char *isa);
-    void (*print)(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out);
+    void (*print)(Ctx *cx, Arena *a, const char *isa, const LoopKernel *k, KernelSource *out);      /* isa: as above; what the kernel may use */
     /* (optional: where a launch is cheap, nothing is won) One kernel that does the work of several launches: texts[i] are printed kernels k[i]. See gen_join.c for
      * the table that it gets. */
     void (*join)(Arena *a, int n, const LoopKernel *const *k, const KernelSource *const *texts, KernelSource *out);
@@ -31,7 +32,7 @@ typedef struct Dialect {
 extern const Dialect dialect_c, dialect_opencl, dialect_cuda;
 
 /* Prints a kernel as C. The text depends on structure only: sizes of 8 and more are arguments, so equal kernels of different sizes are one. */
-void gen_c(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out);
+void gen_c(Ctx *cx, Arena *a, const char *isa, const LoopKernel *k, KernelSource *out);
 /* What precedes kernels in a translation unit for an instruction set (a row of isas.def), and its vectors. */
 const char *gen_c_prelude(Arena *a, const char *isa);
 Vectors gen_c_vectors(const char *isa);
@@ -48,6 +49,7 @@ void gen_c_helpers_print(Helpers *h, Text *t);                   /* those that w
 typedef struct SimtWords {
     const char *function, *global, *local;      /* before a kernel; of pointers to device memory; of arrays that a group shares */
     const char *alone;                          /* of a pointer to what the kernel only reads: "__restrict__ " */
+    const char *cluster;                        /* of a kernel whose blocks form clusters of %d, or NULL */
     const char *group, *groups, *thread;        /* numbers of the group and of the thread in it; how many groups */
     const char *where;                          /* what declares group and groups; NULL: they are expressions */
     bool objects;                               /* buffers are memory objects with an offset */
@@ -106,8 +108,8 @@ bool rows_whole(const LoopKernel *k);                            /* Does no tile
 void print_rolled(Printer *p, const KFold *f);
 /* gen_simt.c: the parallel variables at `point`; the frame around a printed body. blocks: 0, or how many
  * groups are to run at once on a multiprocessor (CUDA only); each: points that a group takes at a time; shared: words of 8 bytes that it
- * shares, named so; form: for the comment, or NULL. */
-typedef struct SimtFrame { int threads, blocks; int64_t each; int shared, columns; bool scratch; const char *form, *names; } SimtFrame;     /* names: further declarations, or NULL */
+ * shares, named so; cluster: > 1, blocks of a group; local: bytes of shared memory that the launch gives, named room; form: for the comment, or NULL. */
+typedef struct SimtFrame { int threads, blocks; int64_t each; int shared, columns, cluster, local; bool scratch; const char *form, *names; } SimtFrame;     /* names: further declarations, or NULL */
 void print_point(Printer *p);
 /* gen_join.c */
 enum { JOIN_FIRST, JOIN_TEXT, JOIN_ARGS };
@@ -117,6 +119,6 @@ int join_words(int n, const KernelSource *const *texts);                 /* of a
 int64_t print_packs(Printer *p, const LoopKernel *k, const SimtWords *w);
 void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource *out);
 /* gen_rows.c: rows kept in registers; false where that form does not serve, and nothing is done. */
-bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *w, KernelSource *out);
+bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *w, bool bulk, KernelSource *out);      /* bulk: copies into shared memory run by themselves, blocks form clusters */
 void print_chunk(Printer *p, const KFold *f, const KLoop *o, ChunkPart part);
 #endif

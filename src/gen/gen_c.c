@@ -113,8 +113,9 @@ static void print_points(Printer *p, const LoopKernel *k)
     print_line(p, "}");
 }
 
-void gen_c(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out)
+void gen_c(Ctx *cx, Arena *a, const char *isa, const LoopKernel *k, KernelSource *out)
 {
+    (void)isa;
     Text body = { .arena = a }, t = { .arena = a };
     Printer p = { .cx = cx, .arena = a, .k = k, .g = k->g, .t = &body, .indent = 1, .nv = 1 };
     print_prepare(&p);

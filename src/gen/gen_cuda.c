@@ -1,6 +1,9 @@
 /* CUDA C++ without headers: NVRTC knows the functions that are called here. */
 #include "gen/gen.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "gen/prelude.h"                 /* made from the files of prelude */
 
 static Vectors cuda_vectors(const char *isa) { (void)isa; return (Vectors){ .lanes = LANES_simt }; }
@@ -15,12 +18,14 @@ static const char *cuda_prelude(Arena *a, const char *isa)
 
 static const SimtWords words = {
     .function = "extern \"C\" __global__ __launch_bounds__(%s)", .global = "", .alone = "__restrict__ ", .local = "__shared__ ",
+    .cluster = "__cluster_dims__(%d, 1, 1)",
     .group = "group", .groups = "groups", .where = "const i64 group = blockIdx.x, groups = gridDim.x;", .thread = "(int)threadIdx.x",
 };
 
-static void cuda_print(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out)
+static void cuda_print(Ctx *cx, Arena *a, const char *isa, const LoopKernel *k, KernelSource *out)
 {
-    if (!gen_rows(cx, a, k, &words, out)) gen_simt(cx, a, k, &words, out);
+    bool bulk = isa && !strncmp(isa, "sm_", 3) && strtol(isa + 3, NULL, 10) >= 90;
+    if (!gen_rows(cx, a, k, &words, bulk, out)) gen_simt(cx, a, k, &words, out);
 }
 
 static void cuda_join(Arena *a, int n, const LoopKernel *const *k, const KernelSource *const *texts, KernelSource *out) { gen_join(a, &words, n, k, texts, out); }

@@ -6,8 +6,9 @@
 static Vectors opencl_vectors(const char *isa) { (void)isa; return (Vectors){ .lanes = LANES_simt }; }
 static const char *opencl_prelude(Arena *a, const char *isa) { (void)isa; return gen_simt_prelude(a, prelude_opencl); }
 
-static void opencl_print(Ctx *cx, Arena *a, const LoopKernel *k, KernelSource *out)
+static void opencl_print(Ctx *cx, Arena *a, const char *isa, const LoopKernel *k, KernelSource *out)
 {
+    (void)isa;
     static const SimtWords words = {
         .function = "__kernel __attribute__((reqd_work_group_size(%s, 1, 1)))", .global = "__global ", .alone = "", .local = "__local ",
         .group = "(i64)get_group_id(0)", .groups = "get_num_groups(0)", .thread = "(int)get_local_id(0)", .objects = true,

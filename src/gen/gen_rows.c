@@ -6,6 +6,11 @@
  * each element is read once and written once. A reduction adds up in a thread, in a warp by shuffles, and in a block through a few words of shared memory.
  * What has another pattern (a gather, a shifted slice) is read element by element in the same loops.
  *
+ * Where the device copies into shared memory by itself (`bulk`), groups stay and take row after row. A ring of pieces of rows is filled ahead: as soon as all
+ * threads have a piece in registers, one of them asks for the piece that comes as many later as the ring is long. So memory works while rows are computed and
+ * written, however few threads there are. What all rows read alike (a gain, a bias) is fetched once. A row that is too long for one block's registers, or with
+ * too much to be fetched once, is dealt out to a cluster of blocks, which send each other the parts of their reductions.
+ *
  * gen_rows() says no (false) where the reduced elements do not lie together, the length is open or 0, or the row does not fit; the plain form then serves. */
 #include "gen/gen.h"
 
@@ -16,12 +21,22 @@ enum { MOST_THREADS = 512, BLOCK = 128,     /* threads of a row, of a block at l
     VECTORS = 4,                            /* of a thread, where more threads are to be had */
     WORDS = 40, WORDS_MOST = 72,            /* registers for the row in a thread, and where no more threads are to be had */
     WORKING = 40, LEAST = 64,               /* registers beside the row's; of a thread in all, at least */
-    REGISTERS = 65536 };                    /* of a multiprocessor */
+    REGISTERS = 65536,                      /* of a multiprocessor */
+    /* with a ring */
+    ROOM = 233472, ROOM_TAKEN = 1024,       /* bytes of shared memory of a multiprocessor; taken of it by each block */
+    RING_LEAST = 512,                       /* bytes of a row: a shorter one is not worth a copy */
+    TEAMS = 256,                            /* threads of a block of several rows */
+    ROWS_AHEAD = 4, PIECE = 16384,          /* a ring's rows at most; bytes of a piece of a long row at least */
+    WIDEST = 1024, ENOUGH = 1024,           /* threads of a row at most; of a multiprocessor: more do not help */
+    VECTORS_MOST = 16, CLUSTER_MOST = 8 };
 
 typedef struct Slot {                   /* elements of the row that are loaded or stored as vectors */
     int buf; Dim *off; int npred; Pred *pred; DType dt;
     int id, first, last;                /* loops that use it */
     bool store, kept;                   /* kept: a value that a later loop may compute again needs it */
+    int nopnd;
+    enum { FROM_memory, FROM_ring, FROM_once } from;    /* once: one copy in shared memory serves all rows */
+    int at;                             /* byte in a stage of the ring, or in what is fetched once */
 } Slot;
 typedef struct Kept { const KVal *val; int first, last; int buf; Dim *off; } Kept;     /* a value that later loops read back from buf */
 
@@ -38,7 +53,12 @@ typedef struct Rows {
     int *holds;                         /* by value id: 1 + the Kept that this value is */
     int *stamp, scope;                  /* by value id: the scope in which it was printed last */
     int e, v, w, rows;                  /* elements of a vector, vectors of a thread, threads of a row, rows of a block */
+    int cluster;                        /* blocks of a row */
     int need;                           /* registers of a thread for its part of the row */
+    int stages;                         /* of the ring, for each row; 0: none */
+    int steps, pieces, piece;           /* vectors of a thread in a piece, pieces of a block's part of a row, bytes of a piece */
+    int once, room, blocks;             /* bytes fetched once, of shared memory in all; blocks of a multiprocessor */
+    int released;                       /* the loop after which a stage is free */
     bool again;                         /* kept values are computed again */
     int here;                           /* the loop being printed */
 } Rows;
@@ -122,7 +142,7 @@ static void find_slots(Rows *r)
                 Kept q = { s->val, l, l, s->buf, s->at.off };
                 if (in_row(r, s->val)) vec_push(r->a, &r->kept, q);
                 if (r->k->buf.at[s->buf].scratch || !together(r, &s->at, s->nopnd, s->opnd) || slot_find(r, s->buf, &s->at, true)) continue;
-                Slot t = { .buf = s->buf, .off = s->at.off, .npred = s->at.npred, .pred = s->at.pred, .dt = s->val->dt, .id = r->slot.n, .first = l, .last = l, .store = true };
+                Slot t = { .buf = s->buf, .off = s->at.off, .npred = s->at.npred, .pred = s->at.pred, .dt = s->val->dt, .id = r->slot.n, .first = l, .last = l, .store = true, .nopnd = s->nopnd };
                 vec_push(r->a, &r->slot, t);
             }
             if (s->kind != KS_val || s->val->kind != KV_load) continue;
@@ -139,7 +159,7 @@ static void find_slots(Rows *r)
             if (!together(r, &v->at, v->nopnd, v->opnd)) continue;
             Slot *t = slot_find(r, v->buf, &v->at, false);
             if (!t) {
-                Slot n = { .buf = v->buf, .off = v->at.off, .npred = v->at.npred, .pred = v->at.pred, .dt = v->dt, .id = r->slot.n, .first = l };
+                Slot n = { .buf = v->buf, .off = v->at.off, .npred = v->at.npred, .pred = v->at.pred, .dt = v->dt, .id = r->slot.n, .first = l, .nopnd = v->nopnd };
                 vec_push(r->a, &r->slot, n);
                 t = &r->slot.at[r->slot.n - 1];
             }
@@ -167,7 +187,7 @@ static bool reads_own(const Rows *r)
 
 /* ---- shape ------------------------------------------------------------------------------------------------------------------------------- */
 /* What only one loop reads, and not the first, is loaded where it is used: the row need not wait for it. */
-static bool passes_by(const Slot *s) { return s->first == s->last && s->first > 0 && !s->kept; }
+static bool passes_by(const Slot *s) { return s->from == FROM_once || (s->first == s->last && s->first > 0 && !s->kept); }
 
 /* The last loop that a slot is taken from: a value that is computed again needs what it was computed of. */
 static int last_use(const Rows *r, const Slot *s, bool again)
@@ -186,7 +206,7 @@ static int words_kept(const Rows *r, bool again)
         int w = 0;
         for (int i = 0; i < r->slot.n; i++) {
             const Slot *s = &r->slot.at[i];
-            if (!s->store && s->first <= l && l < last_use(r, s, again)) w += (r->e * (int)dtype_size(s->dt) + 3) / 4;
+            if (!s->store && s->from != FROM_once && s->first <= l && l < last_use(r, s, again)) w += (r->e * (int)dtype_size(s->dt) + 3) / 4;
         }
         for (int q = 0; q < r->kept.n && !again; q++)
             if (r->holds[r->kept.at[q].val->id] && r->kept.at[q].first <= l && l < r->kept.at[q].last) w += r->e * (int)dtype_size(dtype_info[r->kept.at[q].val->dt].compute) / 4;
@@ -213,13 +233,19 @@ static bool choose_vector(Rows *r)
     return true;
 }
 
-static bool choose_shape(Rows *r)
+static void mark_kept(Rows *r, bool again)
 {
-    if (!choose_vector(r)) return false;
+    r->again = again;
+    for (int i = 0; i < r->slot.n; i++) r->slot.at[i].kept = again && last_use(r, &r->slot.at[i], true) > r->slot.at[i].last;
+}
+
+/* One row after the other, each loaded as it comes. */
+static bool choose_plain(Rows *r)
+{
     int64_t nvec = (r->n + r->e - 1) / r->e;
+    r->cluster = 1;
     for (int pass = 0; pass < 2; pass++) {
-        r->again = pass == 1;
-        for (int i = 0; i < r->slot.n; i++) r->slot.at[i].kept = r->again && last_use(r, &r->slot.at[i], true) > r->slot.at[i].last;
+        mark_kept(r, pass == 1);
         int each = words_kept(r, r->again);
         for (int w = 8; w <= MOST_THREADS; w *= 2) {
             int64_t v = (nvec + w - 1) / w;
@@ -229,10 +255,116 @@ static bool choose_shape(Rows *r)
             r->w = w; r->v = (int)v; r->need = (int)v * each;
             r->rows = w < BLOCK ? BLOCK / w : 1;
             if (w > 32 && r->rows > 1) r->rows = 1;
+            int threads = r->w * r->rows, registers = r->need + WORKING > LEAST ? r->need + WORKING : LEAST;
+            r->blocks = REGISTERS / (threads * registers) > 1 ? REGISTERS / (threads * registers) : 1;
             return true;
         }
     }
     return false;
+}
+
+/* ---- the ring ------------------------------------------------------------------------------------------------------------------------------ */
+static bool varies(const Rows *r, const Slot *s)
+{
+    for (int i = 0; i < r->k->npar; i++) if (dim_uses(s->off, r->k->par[i].var->var)) return true;
+    return false;
+}
+
+/* Which loads go through the ring, which are fetched once: whole pieces of 16 bytes whose address is known beforehand. Bytes of an element of each. */
+static void ring_slots(Rows *r, bool once, int64_t *ring, int64_t *fetched)
+{
+    *ring = *fetched = 0;
+    r->released = 0;
+    for (int i = 0; i < r->slot.n; i++) {
+        Slot *s = &r->slot.at[i];
+        int64_t size = (int64_t)dtype_size(s->dt);
+        s->from = FROM_memory;
+        if (s->store || s->npred || s->nopnd || r->k->buf.at[s->buf].write || size * r->e < 4 || r->n * size % 16 || !aligned(r, s->off, size >= 16 ? 1 : (int)(16 / size))) continue;
+        if (varies(r, s)) {
+            s->from = FROM_ring;
+            *ring += size;
+            if (s->first > r->released) r->released = s->first;
+        } else if (once) {
+            s->from = FROM_once;
+            *fetched += size;
+        }
+    }
+}
+
+/* The shape for w threads a row and `cluster` blocks: false when it does not fit. Gives the threads that a multiprocessor has then. */
+static bool ring_fits(Rows *r, int w, int cluster, bool again, bool once, int *resident)
+{
+    int64_t nvec = (r->n + r->e - 1) / r->e, share = (nvec + cluster - 1) / cluster, v = (share + w - 1) / w, ring, fetched;
+    ring_slots(r, once, &ring, &fetched);
+    if (!ring || r->n * ring < RING_LEAST || v > VECTORS_MOST) return false;
+    mark_kept(r, again);
+    r->w = w; r->v = (int)v; r->cluster = cluster;
+    r->rows = w <= 32 ? TEAMS / w : 1;
+    r->need = (int)v * words_kept(r, again);
+    int threads = w * r->rows, registers = r->need + WORKING > LEAST - 16 ? r->need + WORKING : LEAST - 16;
+    if (!again && r->need > WORDS) return false;
+    if (again && (r->need > WORDS_MOST || (int64_t)threads * (r->need + WORKING / 2) > REGISTERS)) return false;
+    int blocks = REGISTERS / (threads * registers);
+    if (blocks * threads > 2 * ENOUGH) blocks = 2 * ENOUGH / threads;
+    for (blocks = blocks > 0 ? blocks : 1; blocks > 0; blocks--) {
+        int64_t part = v * w * r->e, parts = w > 32 || cluster > 1 ? 1024 * cluster : 0, keep = (fetched * part + 127) / 128 * 128;
+        int64_t left = ROOM / blocks - ROOM_TAKEN - parts - keep - 1024;
+        if (left < 0) continue;
+        int64_t row = (ring * part + 127) / 128 * 128, room = left / r->rows;
+        r->steps = (int)v; r->pieces = 1; r->piece = (int)row;
+        r->stages = room / row < ROWS_AHEAD ? (int)(room / row) : ROWS_AHEAD;
+        if (r->stages < 2) {            /* long rows: piece by piece */
+            if (w <= 32 || r->released) continue;
+            for (r->steps = 1; r->steps < v && ring * r->steps * w * r->e < PIECE; r->steps++) { }
+            r->pieces = (int)((v + r->steps - 1) / r->steps);
+            r->piece = (int)((ring * r->steps * w * r->e + 127) / 128 * 128);
+            r->stages = (int)(room / r->piece);
+            if (r->stages < 2 || (int64_t)r->stages * r->piece * 4 < row * 5) continue;
+        }
+        r->once = (int)keep;
+        r->blocks = blocks;
+        r->room = (int)(keep + (int64_t)r->rows * r->stages * r->piece + parts + 8 * (r->rows * r->stages + 1));
+        int64_t at = 0, first = 0;
+        for (int i = 0; i < r->slot.n; i++) {
+            Slot *s = &r->slot.at[i];
+            int64_t size = (int64_t)dtype_size(s->dt);
+            if (s->from == FROM_ring) { s->at = (int)at; at += size * r->steps * w * r->e; }
+            if (s->from == FROM_once) { s->at = (int)first; first += size * part; }
+        }
+        *resident = blocks * threads < ENOUGH ? blocks * threads : ENOUGH;
+        return true;
+    }
+    return false;
+}
+
+/* The fewest blocks for a row that leave room for what is fetched once; of the threads, as many as a multiprocessor can use, in the narrowest groups. */
+static bool choose_ring(Rows *r)
+{
+    int64_t nvec = (r->n + r->e - 1) / r->e;
+    for (int pass = 0; pass < 4; pass++) {
+        const bool once = pass < 2, again = pass & 1;
+        int best = 0, best_w = 0, best_c = 0, resident = 0;
+        for (int c = 1; c <= CLUSTER_MOST && !best; c *= 2)
+            for (int w = 8; w <= WIDEST; w = w < 256 ? 2 * w : w + 128) {
+                int64_t share = (nvec + c - 1) / c, v = (share + w - 1) / w;
+                if ((w <= 32 && (v > VECTORS || c > 1)) || (w > 32 && nvec <= 32 * VECTORS)) continue;
+                int tight = w <= 32 ? w : (int)(((share + v - 1) / v + 31) / 32 * 32);       /* no more threads than the row has vectors for */
+                if (tight <= 32 && w > 32) continue;
+                if (ring_fits(r, tight, c, again, once, &resident) && resident > best) { best = resident; best_w = tight; best_c = c; }
+                if (w <= 32 && best) break;
+            }
+        if (best) return ring_fits(r, best_w, best_c, again, once, &resident);
+    }
+    int64_t none;
+    ring_slots(r, false, &none, &none);
+    for (int i = 0; i < r->slot.n; i++) r->slot.at[i].from = FROM_memory;
+    r->stages = 0;
+    return false;
+}
+
+static bool choose_shape(Rows *r, bool bulk)
+{
+    return choose_vector(r) && ((bulk && choose_ring(r)) || choose_plain(r));
 }
 
 static const char *slot_name(Rows *r, const Slot *s) { return arena_fmt(r->a, passes_by(s) ? "r%d" : "r%d[s]", s->id); }
@@ -282,48 +414,150 @@ static const char *slot_at(Rows *r, const Slot *s)
     return arena_fmt(r->a, "b%d + (%s)", s->buf, off);
 }
 
-static bool exact(const Rows *r) { return (int64_t)r->v * r->w * r->e == r->n; }
+static bool exact(const Rows *r) { return (int64_t)r->v * r->w * r->e * r->cluster == r->n; }
+
+static void print_base(Rows *r)
+{
+    if (r->cluster > 1) print_line(&r->p, "const i32 base = (((i32)rank * %d + s) * %d + t) * %d;", r->v, r->w, r->e);
+    else print_line(&r->p, "const i32 base = (s * %d + t) * %d;", r->w, r->e);
+}
 
 static void steps_open(Rows *r)
 {
     print_line(&r->p, "UNROLL for (int s = 0; s < %d; s++) {", r->v);
-    print_line(&r->p, "const i32 base = (s * %d + t) * %d;", r->w, r->e);
-}
-
-/* Does each row have its own elements of it, which no other kernel's thread reads again? */
-static bool of_row(const Rows *r, const Slot *s)
-{
-    if (r->k->buf.at[s->buf].write) return false;
-    for (int i = 0; i < r->k->npar; i++) if (dim_uses(s->off, r->k->par[i].var->var)) return true;
-    return false;
+    print_base(r);
 }
 
 static void load_slot(Rows *r, const Slot *s, bool bounded)
 {
     const char *when = slot_when(r, s), *in = bounded ? arena_fmt(r->a, "base < %lld", (long long)r->n) : NULL, *to = slot_name(r, s);
     const char *c = when && in ? arena_fmt(r->a, "%s && %s", in, when) : when ? when : in;
-    const char *how = r->w == MOST_THREADS && of_row(r, s) ? "stream" : "load";
+    if (s->from != FROM_memory) {
+        int bytes = r->e * (int)dtype_size(s->dt);
+        const char *step = s->from == FROM_ring && r->pieces > 1 ? arena_fmt(r->a, "(s - q * %d)", r->steps) : "s";
+        const char *at = arena_fmt(r->a, "%s + (%d + (%s * %d + t) * %d)", s->from == FROM_ring ? "in" : "room", s->at, step, r->w, bytes);
+        if (in) print_line(&r->p, "if (%s) %s.load(%s); else %s.clear();", in, to, at, to);
+        else print_line(&r->p, "%s.load(%s);", to, at);
+        return;
+    }
+    const char *how = r->w == MOST_THREADS && varies(r, s) && !r->k->buf.at[s->buf].write ? "stream" : "load";
     if (c) print_line(&r->p, "if (%s) %s.%s(%s); else %s.clear();", c, to, how, slot_at(r, s), to);
     else print_line(&r->p, "%s.%s(%s);", to, how, slot_at(r, s));
 }
+
+static const char *meet(const Rows *r) { return r->w > 32 ? "__syncthreads();" : "__syncwarp();"; }
+
+/* A stage's elements are in registers: it is asked for what comes next. */
+static void ring_next(Rows *r)
+{
+    print_line(&r->p, "%s", meet(r));
+    print_line(&r->p, "if (t == 0) ask(stage);");
+    print_line(&r->p, "if (++stage == %d) { stage = 0; turn ^= 1; }", r->stages);
+}
+
+static void ring_wait(Rows *r)
+{
+    print_line(&r->p, "const u8 *const in = ring + stage * %d;", r->piece);
+    print_line(&r->p, "filled_wait(filled + stage, turn);");
+}
+
+static bool loads_here(const Slot *s, int l, bool ring) { return !s->store && !passes_by(s) && s->first == l && (s->from == FROM_ring) == ring; }
 
 /* All loads that a loop is the first to need, before any is used. */
 static void load_slots(Rows *r, int l)
 {
     Printer *p = &r->p;
-    bool any = false;
-    for (int i = 0; i < r->slot.n; i++) any |= !r->slot.at[i].store && !passes_by(&r->slot.at[i]) && r->slot.at[i].first == l;
-    if (!any) return;
-    for (int i = 0; i < r->slot.n; i++)
-        if (!r->slot.at[i].store && !passes_by(&r->slot.at[i]) && r->slot.at[i].first == l) print_line(p, "Vec<%d> r%d[%d];", r->e * (int)dtype_size(r->slot.at[i].dt), i, r->v);
-    steps_open(r);
-    print_line(p, "const i64 %s = base;", row_var(r));
+    int n[2] = { 0, 0 };
     for (int i = 0; i < r->slot.n; i++) {
         const Slot *s = &r->slot.at[i];
-        if (!s->store && !passes_by(s) && s->first == l) load_slot(r, s, !exact(r));
+        for (int ring = 0; ring < 2; ring++)
+            if (loads_here(s, l, ring)) {
+                n[ring]++;
+                print_line(p, "Vec<%d> r%d[%d];", r->e * (int)dtype_size(s->dt), i, r->v);
+            }
     }
-    print_line(p, "}");
+    for (int ring = 0; ring < 2; ring++) {
+        bool pieces = ring && r->pieces > 1;
+        if (!n[ring]) continue;
+        if (pieces) {
+            print_line(p, "UNROLL for (int q = 0; q < %d; q++) {", r->pieces);
+            ring_wait(r);
+            print_line(p, "UNROLL for (int s = q * %d; s < (q + 1) * %d && s < %d; s++) {", r->steps, r->steps, r->v);
+        } else steps_open(r);
+        if (pieces) print_base(r);
+        print_line(p, "const i64 %s = base;", row_var(r));
+        for (int i = 0; i < r->slot.n; i++)
+            if (loads_here(&r->slot.at[i], l, ring)) load_slot(r, &r->slot.at[i], !exact(r));
+        print_line(p, "}");
+        if (pieces) {
+            ring_next(r);
+            print_line(p, "}");
+        }
+    }
 }
+
+/* Before the rows: what starts the copies of the next piece into a stage, the first pieces, and what all rows read alike. */
+static void open_ring(Rows *r, const char *group, const char *groups)
+{
+    Printer *p = &r->p;
+    Arena *a = r->a;
+    int bars = r->rows * r->stages + 1, parts = r->room - 8 * bars - (r->w > 32 || r->cluster > 1 ? 1024 * r->cluster : 0), threads = r->w * r->rows;
+    int64_t part = (int64_t)r->v * r->w * r->e, piece = (int64_t)r->steps * r->w * r->e;
+    print_line(p, "ROOM(room);");
+    if (r->w > 32 || r->cluster > 1) print_line(p, "i64 *const shared = (i64 *)(room + %d);", parts);
+    print_line(p, "i64 *const bars = (i64 *)(room + %d), *const filled = bars + thread / %d * %d;", r->room - 8 * bars, r->w, r->stages);
+    print_line(p, "u8 *const ring = room + (%d + thread / %d * %d);", r->once, r->w, r->stages * r->piece);
+    if (r->cluster > 1) print_line(p, "const u32 rank = cluster_rank();");
+    print_line(p, "for (int i = thread; i < %d; i += %d) filled_open(bars + i);", bars, threads);
+    print_line(p, "filled_opened();");
+    print_line(p, r->cluster > 1 ? "cluster_meet();" : "__syncthreads();");
+    print_line(p, "i64 ahead = %s * %d;", group, r->rows);
+    if (r->pieces > 1) print_line(p, "int part = 0;");
+    print_line(p, "/* starts the copies of the next %s into a stage */", r->pieces > 1 ? "piece of a row" : "row");
+    print_line(p, "const auto ask = [&](int stage) {");
+    print_line(p, "if (ahead >= total) return;");
+    print_line(p, r->rows > 1 ? "const i64 point = imin(ahead + thread / %d, total - 1);" : "const i64 point = ahead;", r->w);
+    print_point(p);
+    const char *start = r->cluster > 1 ? arena_fmt(a, "(i64)rank * %lld", (long long)part) : "0";
+    if (r->pieces > 1) start = arena_fmt(a, "%s + part * %lld", start, (long long)piece);
+    print_line(p, "const i64 %s = %s;", row_var(r), start);
+    const char *count = arena_fmt(a, "%lld", (long long)r->n);
+    if (r->cluster > 1 || r->pieces > 1) {
+        count = arena_fmt(a, "imin(%lld, %lld - %s)", (long long)piece, (long long)r->n, row_var(r));
+        if (r->pieces > 1 && part % piece) count = arena_fmt(a, "imin(%lld - part * %lld, %s)", (long long)part, (long long)piece, count);
+    }
+    print_line(p, "const u32 n = (u32)imax(0, %s);", count);
+    int64_t size = 0;
+    for (int i = 0; i < r->slot.n; i++) if (r->slot.at[i].from == FROM_ring) size += (int64_t)dtype_size(r->slot.at[i].dt);
+    print_line(p, "filled_expect(filled + stage, n * %d);", (int)size);
+    for (int i = 0; i < r->slot.n; i++) {
+        const Slot *s = &r->slot.at[i];
+        if (s->from == FROM_ring) print_line(p, "if (n) fill(ring + (stage * %d + %d), %s, n * %d, filled + stage);", r->piece, s->at, slot_at(r, s), (int)dtype_size(s->dt));
+    }
+    if (r->pieces > 1) print_line(p, "if (++part < %d) return;", r->pieces);
+    if (r->pieces > 1) print_line(p, "part = 0;");
+    print_line(p, "ahead += (i64)%s * %d;", groups, r->rows);
+    print_line(p, "};");
+    if (r->once) {
+        print_line(p, "/* the same for all rows */");
+        print_line(p, "if (thread == 0) {");
+        print_line(p, "const i64 %s = %s;", row_var(r), r->cluster > 1 ? arena_fmt(a, "(i64)rank * %lld", (long long)part) : "0");
+        print_line(p, "const u32 n = (u32)imax(0, imin(%lld, %lld - %s));", (long long)part, (long long)r->n, row_var(r));
+        size = 0;
+        for (int i = 0; i < r->slot.n; i++) if (r->slot.at[i].from == FROM_once) size += (int64_t)dtype_size(r->slot.at[i].dt);
+        print_line(p, "filled_expect(bars + %d, n * %d);", bars - 1, (int)size);
+        for (int i = 0; i < r->slot.n; i++) {
+            const Slot *s = &r->slot.at[i];
+            if (s->from == FROM_once) print_line(p, "if (n) fill(room + %d, %s, n * %d, bars + %d);", s->at, slot_at(r, s), (int)dtype_size(s->dt), bars - 1);
+        }
+        print_line(p, "}");
+    }
+    print_line(p, "if (t == 0) for (int i = 0; i < %d; i++) ask(i);", r->stages);
+    if (r->once) print_line(p, "filled_wait(bars + %d, 0);", bars - 1);
+    print_line(p, "int stage = 0;");
+    print_line(p, "u32 turn = 0;");
+}
+
 
 static bool dropped(const Rows *r, int l, const KStmt *s)
 {
@@ -334,6 +568,13 @@ static bool dropped(const Rows *r, int l, const KStmt *s)
             if (o->kind == KS_store && o->buf == s->buf && o->at.off == s->at.off && !o->at.npred) return true;   /* written over in the end */
         }
     return false;
+}
+
+/* The value that a store rounds to two bytes, when nothing else needs it rounded: two of them are rounded and joined by one instruction. */
+static const KVal *rounded_last(const Rows *r, const KVal *v)
+{
+    if (v->kind != KV_cast || !in_row(r, v) || (v->dt != DT_bf16 && v->dt != DT_f16) || v->in[0]->dt != DT_f32 || r->e < 2 || r->holds[v->id]) return NULL;
+    return v->in[0];
 }
 
 /* The statements of a loop for the elements of one vector, then the stores of whole vectors. */
@@ -358,12 +599,15 @@ static void print_elements(Rows *r, int l)
             emit_val(r, f->index);
             print_update(p, s);
         } else if (s->kind == KS_store) {
-            emit_val(r, s->val);
+            const Slot *whole = slot_find(r, s->buf, &s->at, true);
+            const KVal *wide = whole && !dropped(r, l, s) ? rounded_last(r, s->val) : NULL;
+            emit_val(r, wide ? wide : s->val);
             if (in_row(r, s->val) && !r->again && r->holds[s->val->id] && r->kept.at[r->holds[s->val->id] - 1].first == l)
                 print_line(p, "h%d[s][e] = v%d;", s->val->id, s->val->id);
             if (dropped(r, l, s)) continue;
-            const Slot *t = slot_find(r, s->buf, &s->at, true);
-            if (t) print_line(p, "put_%s(o%d, e, %s);", stored_as(s->val->dt), t->id, print_operand(p, s->val));
+            const Slot *t = whole;
+            if (wide) print_line(p, "round_put_%s(o%d, e, %s);", stored_as(s->val->dt), t->id, print_operand(p, wide));
+            else if (t) print_line(p, "put_%s(o%d, e, %s);", stored_as(s->val->dt), t->id, print_operand(p, s->val));
             else {
                 for (int j = 0; j < s->nopnd; j++) emit_val(r, s->opnd[j]);
                 if (r->rows > 1) print_line(p, "if (live)");
@@ -385,12 +629,22 @@ static void print_elements(Rows *r, int l)
     }
 }
 
+/* Does the loop take from the ring as it goes? */
+static bool by_step_in(const Rows *r, int l)
+{
+    bool any = false;
+    for (int i = 0; i < r->slot.n; i++) any |= r->slot.at[i].from == FROM_ring && passes_by(&r->slot.at[i]) && r->slot.at[i].first == l;
+    return any;
+}
+
 static void print_row_loop(Rows *r, int l)
 {
     Printer *p = &r->p;
     const KBlock *b = r->loop[l];
     r->here = l;
+    if (r->stages && r->pieces == 1 && l == 0) ring_wait(r);
     load_slots(r, l);
+    if (r->stages && r->pieces == 1 && l == r->released && !by_step_in(r, l)) ring_next(r);
     for (int q = 0; q < r->kept.n && !r->again; q++) {
         const Kept *k = &r->kept.at[q];
         if (k->first == l && r->holds[k->val->id] == q + 1) print_line(p, "%s h%d[%d][%d];", held(k->val->dt), k->val->id, r->v, r->e);
@@ -400,7 +654,7 @@ static void print_row_loop(Rows *r, int l)
     for (int i = 0; i < r->slot.n; i++) {
         const Slot *s = &r->slot.at[i];
         if (s->store) continue;
-        if (passes_by(s) && s->first == l) {
+        if (s->from == FROM_once ? s->first <= l && l <= last_use(r, s, r->again) : passes_by(s) && s->first == l) {
             print_line(p, "Vec<%d> r%d;", r->e * (int)dtype_size(s->dt), i);
             print_line(p, "{");
             print_line(p, "const i64 %s = base;", row_var(r));
@@ -417,13 +671,14 @@ static void print_row_loop(Rows *r, int l)
     print_elements(r, l);
     if (!exact(r)) print_line(p, "}");
     print_line(p, "}");
+    if (r->stages && r->pieces == 1 && l == r->released && by_step_in(r, l)) ring_next(r);
     for (int i = 0; i < b->stmt.n; i++) {           /* the threads' accumulators become one */
         if (b->stmt.at[i].kind != KS_update) continue;
         const KFold *f = b->stmt.at[i].fold;
         const char *t = f->dt == DT_bool ? "mask" : held(f->dt);
         bool arg = f->kind == FOLD_argmax || f->kind == FOLD_argmin;
-        if (arg) print_line(p, "row_%s_%s<%d, %d>(a%d, x%d, shared, flip);", fold_name[f->kind], t, r->w, f->last, f->id, f->id);
-        else print_line(p, "a%d = row_%s_%s<%d>(a%d, shared, flip);", f->id, fold_name[f->kind], t, r->w, f->id);
+        if (arg) print_line(p, "row_%s_%s<%d, %d, %d>(a%d, x%d, shared, flip);", fold_name[f->kind], t, r->w, r->cluster, f->last, f->id, f->id);
+        else print_line(p, "a%d = row_%s_%s<%d, %d>(a%d, shared, flip);", f->id, fold_name[f->kind], t, r->w, r->cluster, f->id);
     }
 }
 
@@ -438,7 +693,7 @@ static void print_rows(Rows *r)
         case KS_fold: print_fold(p, s->fold); break;
         case KS_val: print_val(p, s->val); break;
         case KS_store:                              /* one value of the row: one of its threads writes it */
-            print_line(p, "if (t == 0%s)", r->rows > 1 ? " && live" : "");
+            print_line(p, "if (t == 0%s)", r->rows > 1 ? " && live" : r->cluster > 1 ? " && rank == 0" : "");
             print_store(p, s);
             break;
         case KS_update: ASSERT(!"an update outside a loop"); break;
@@ -462,31 +717,36 @@ static Rows *rows_new(Ctx *cx, Arena *a, const LoopKernel *k)
     return reads_own(r) ? NULL : r;
 }
 
-bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *words, KernelSource *out)
+bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *words, bool bulk, KernelSource *out)
 {
     if (k->sub->kind != SUB_rows || k->vec_var || k->mr > 1) return false;
     Rows *r = rows_new(cx, a, k);
-    if (!r || !choose_shape(r)) return false;
+    if (!r || !choose_shape(r, bulk)) return false;
     Printer *p = &r->p;
+    const char *group = r->cluster > 1 ? arena_fmt(a, "(%s / %d)", words->group, r->cluster) : words->group;
+    const char *groups = r->cluster > 1 ? arena_fmt(a, "(%s / %d)", words->groups, r->cluster) : words->groups;
     print_prepare(p);
     print_line(p, "const int t = thread %% %d;", r->w);
     if (r->w <= 32) print_line(p, "i64 *const shared = 0;");
     print_line(p, "int flip = 0;");
     print_line(p, "const u32 zero = (u32)((u64)total >> 62);");
+    if (r->stages) open_ring(r, group, groups);
     print_block(p, k->top);
     if (r->rows > 1) {
-        print_line(p, "for (i64 first = %s * %d; first < total; first += (i64)%s * %d) {", words->group, r->rows, words->groups, r->rows);
+        print_line(p, "for (i64 first = %s * %d; first < total; first += (i64)%s * %d) {", group, r->rows, groups, r->rows);
         print_line(p, "const bool live = first + thread / %d < total;", r->w);
         print_line(p, "const i64 point = live ? first + thread / %d : total - 1;", r->w);
-    } else print_line(p, "for (i64 point = %s; point < total; point += %s) {", words->group, words->groups);
+    } else print_line(p, "for (i64 point = %s; point < total; point += %s) {", group, groups);
     print_point(p);
     print_rows(r);
     print_line(p, "}");
-    SimtFrame f = { .threads = r->w * r->rows, .each = r->rows, .shared = r->w > 32 ? 128 : 0 };
-    int registers = r->need + WORKING > LEAST ? r->need + WORKING : LEAST;
-    f.blocks = REGISTERS / (f.threads * registers);
-    if (f.blocks < 1) f.blocks = 1;
+    SimtFrame f = { .threads = r->w * r->rows, .each = r->rows, .blocks = r->blocks, .cluster = r->cluster };
     f.form = arena_fmt(a, "rows of %lld: %d threads a row, %d x %d elements each", (long long)r->n, r->w, r->v, r->e);
+    if (r->stages) {
+        f.form = arena_fmt(a, "%s; a ring of %d pieces of %d bytes%s%s", f.form, r->stages, r->piece, r->once ? arena_fmt(a, ", %d bytes fetched once", r->once) : "",
+            r->cluster > 1 ? arena_fmt(a, ", clusters of %d", r->cluster) : "");
+        f.local = r->room;
+    } else f.shared = r->w > 32 ? 128 : 0;
     simt_frame(p, words, &f, out);
     return true;
 }

@@ -131,11 +131,12 @@ void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource
     out->inside = arena_str(a, t.at + inside);
     text_add(&t, "}\n");
     char name[40];
-    snprintf(name, sizeof name, "k_%016llx", (unsigned long long)hash_bytes(t.at, t.n, (uint64_t)f->threads + (uint64_t)f->blocks * 4096));
+    snprintf(name, sizeof name, "k_%016llx", (unsigned long long)hash_bytes(t.at, t.n, (uint64_t)f->threads + (uint64_t)f->blocks * 4096 + (uint64_t)f->cluster * 65536));
     Text all = { .arena = a };
     gen_head(&all, k, f->form);
     size_t comment = all.n;
     text_add(&all, w->function, f->blocks > 0 ? arena_fmt(a, "%d, %d", f->threads, f->blocks) : arena_fmt(a, "%d", f->threads));
+    if (f->cluster > 1) text_add(&all, " %s", arena_fmt(a, w->cluster, f->cluster));
     text_add(&all, " void %s", name);
     text_put(&all, t.at, t.n);
     out->name = arena_str(a, name);
@@ -145,7 +146,9 @@ void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource
     out->scratch = !scratch ? NULL : by_thread ? dim_mulc(k->g, row, f->threads) : row;
     out->threads = f->threads;
     out->each = f->each;
-    out->local = NULL;
+    out->local = f->local ? dim_const(k->g, f->local) : NULL;
+    out->resident = f->local > 0;
+    out->cluster = f->cluster;
     out->checks = p->checks;
 }
 

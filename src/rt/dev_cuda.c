@@ -15,7 +15,7 @@
 #include <string.h>
 
 enum { CU_MULTIPROCESSORS = 16, CU_MAJOR = 75, CU_MINOR = 76, CU_SHARED_MOST = 97 }; /* device facts */
-enum { CU_FUNC_SHARED = 8, CU_STREAM_APART = 1, CU_CAPTURE_THREAD = 1, CU_EVENT_QUIET = 2 };
+enum { CU_ATTRIBUTE_CLUSTER = 4, CU_FUNC_SHARED = 8, CU_STREAM_APART = 1, CU_CAPTURE_THREAD = 1, CU_EVENT_QUIET = 2 };
 enum { CU_OUT_OF_MEMORY = 2, CU_NO_DEVICE = 100, CU_IN_USE = 46 };
 #define DRIVER_LEAST 12000
 #define STAGE_BYTES  ((size_t)4 << 20) /* of pinned memory for each half of a copy */
@@ -258,6 +258,26 @@ static int blocks_at_once(Device *d, CudaKernel *k, int threads, int local)
     return n;
 }
 
+/* What the driver calls CUlaunchConfig. */
+typedef struct LaunchAttribute { unsigned id; char pad[4]; union { unsigned dim[3]; char room[64]; } value; } LaunchAttribute;
+typedef struct LaunchConfig { unsigned grid[3], block[3], shared; void *stream; LaunchAttribute *attr; unsigned nattr; } LaunchConfig;
+
+/* Groups of a launch that run at once: blocks, or clusters of blocks, which need places near each other. */
+static int64_t groups_at_once(Device *d, const Launch *l)
+{
+    CudaKernel *k = (CudaKernel *)(uintptr_t)l->kernel;
+    int64_t n = (int64_t)blocks_at_once(d, k, l->threads, (int)l->local) * d->multiprocessors;
+    if (l->cluster > 1) {
+        unsigned cluster = (unsigned)l->cluster;
+        LaunchAttribute attr = { .id = CU_ATTRIBUTE_CLUSTER, .value.dim = { cluster, 1, 1 } };
+        LaunchConfig config = { .grid = { cluster * 64, 1, 1 }, .block = { (unsigned)l->threads, 1, 1 }, .shared = (unsigned)l->local, .attr = &attr, .nattr = 1 };
+        int clusters = 0;
+        n /= l->cluster;
+        if (!d->cu.clusters(&clusters, k->function, &config) && clusters > 0 && clusters < n) n = clusters;
+    }
+    return n > 0 ? n : 1;
+}
+
 /* ---- memory ---- */
 
 static void *address(uint64_t at) { return (void *)(uintptr_t)at; }
@@ -456,8 +476,7 @@ static int64_t groups_of(Device *d, const Launch *l)
 {
     int64_t each = l->each > 0 ? l->each : 1, n = (l->total + each - 1) / each, most = INT32_MAX;
     if (l->scratch || l->resident) {
-        int at_once = blocks_at_once(d, (CudaKernel *)(uintptr_t)l->kernel, l->threads, (int)l->local);
-        most = (int64_t)(at_once > 0 ? at_once : 1) * d->multiprocessors;
+        most = groups_at_once(d, l);
         if (l->scratch && most > (int64_t)(SCRATCH_BYTES / l->scratch))
             most = l->scratch < SCRATCH_BYTES ? (int64_t)(SCRATCH_BYTES / l->scratch) : 1;
     }
@@ -487,7 +506,7 @@ static Status launch_issue(Device *d, CudaLane *lane, const Launch *l, int64_t s
     param[n++] = &total;
     param[n++] = &scratch;
     param[n++] = &err;
-    CHECK(launch(k->function, (unsigned)groups, 1, 1, (unsigned)l->threads, 1, 1, (unsigned)l->local, lane->stream, param, NULL), "a kernel cannot be started");
+    CHECK(launch(k->function, (unsigned)(groups * (l->cluster > 1 ? l->cluster : 1)), 1, 1, (unsigned)l->threads, 1, 1, (unsigned)l->local, lane->stream, param, NULL), "a kernel cannot be started");
 done:
     return st;
 }
@@ -501,7 +520,7 @@ static uint64_t stretch_key(int n, const Launch *l)
     for (int i = 0; i < n; i++) {
         if (!launch_runs(&l[i]))
             continue;
-        int64_t facts[] = { (int64_t)(uintptr_t)l[i].kernel, l[i].total, l[i].each, l[i].threads, (int64_t)l[i].local, (int64_t)l[i].scratch, i };
+        int64_t facts[] = { (int64_t)(uintptr_t)l[i].kernel, l[i].total, l[i].each, l[i].threads, (int64_t)l[i].local, (int64_t)l[i].scratch, l[i].cluster, i };
         h = hash_bytes(facts, sizeof facts, h);
         h = hash_bytes(l[i].buf, sizeof *l[i].buf * (size_t)l[i].nbuf, h);
         h = hash_bytes(l[i].arg, sizeof *l[i].arg * (size_t)l[i].narg, h);

@@ -45,6 +45,7 @@ typedef struct Launch {
     size_t scratch;                     /* bytes for each thread; GPU: for each group */
     int64_t each; int threads;          /* GPU: points that a group takes at a time; threads of a group */
     bool resident;                      /* GPU: no more groups than run at once: they keep something between turns */
+    int cluster;                        /* CUDA: > 1, blocks of `threads` that are one group together */
     size_t local;                       /* GPU: bytes of local memory whose size is known at launch only */
     bool checks;                        /* may report a data error */
     int id;                             /* reported back in errors */

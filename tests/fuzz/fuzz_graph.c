@@ -210,7 +210,7 @@ static void warm_collect(Ctx *cx, void *arg)
             if (p->kernel[i].kind == SUB_call) continue;
             LoopKernel *k = kernel_lower(cx, w->c->arena, w->c->g, &p->kernel[i], w->b->target.vectors);
             KernelSource src;
-            w->b->target.dialect->print(cx, w->c->arena, k, &src);
+            w->b->target.dialect->print(cx, w->c->arena, w->b->target.isa, k, &src);
             KernelText t = { .name = src.name, .text = src.code, .cost = k->cost };
             vec_push(w->b->arena, &w->text, t);
         }

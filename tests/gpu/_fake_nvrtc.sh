@@ -11,10 +11,13 @@ while [ $# -gt 0 ]; do
     shift
 done
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
-names=$(grep -o '__launch_bounds__([0-9, ]*) void k_[0-9a-f]*([^)]*)' "$src" | sed 's/.* void \(k_[0-9a-f]*\)(\(.*\))/\1 \2/')
+names=$(grep -oE '__launch_bounds__\([0-9, ]*\) (__cluster_dims__\([0-9, ]*\) )?void k_[0-9a-f]*\([^)]*\)' "$src" |
+    sed -E 's/[^)]*\) (__cluster_dims__\(([0-9]+)[^)]*\) )?void (k_[0-9a-f]*)\((.*)\)/\3 0\2 \4/')
 {
     cat "$src"
-    while read -r name params; do echo "extern \"C\" { extern const int ${name}_params; const int ${name}_params = $(($(tr -cd , <<<"$params" | wc -c) + 1)); }"; done <<<"$names"
+    while read -r name cluster params; do
+        echo "extern \"C\" { extern const int ${name}_params[2]; const int ${name}_params[2] = { $(($(tr -cd , <<<"$params" | wc -c) + 1)), $((10#$cluster > 1 ? 10#$cluster : 1)) }; }"
+    done <<<"$names"
 } >"$src.cc"
 ${CXX:-g++} -x c++ -std=c++17 -O1 -w -fPIC -shared -ffp-contract=off -fno-strict-aliasing -I "$here" -include fake_kernel.h -o "$out" "$src.cc" || exit 1
 {

@@ -69,10 +69,10 @@ CALL cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *s) { (v
 CALL cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *s) { (void)s; FAIL_IF_TOLD; memcpy(to, (void *)(uintptr_t)from, n); return 0; }
 
 /* ---- streams, graphs, events: a graph keeps its launches ---- */
-typedef struct Call { void *fn; unsigned groups, threads; int nparam; uint64_t word[96]; uint64_t clear; size_t nclear; } Call;
+typedef struct Call { void *fn; unsigned groups, threads, shared; int nparam; uint64_t word[96]; uint64_t clear; size_t nclear; } Call;
 typedef struct Graph { int n, cap; Call *call; } Graph;
 typedef struct Stream { Graph *recording; } Stream;
-typedef struct Function { void *fn; int (*launch)(void *, unsigned, unsigned, void **, int); int nparam; } Function;
+typedef struct Function { void *fn; int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, void **, int); int nparam, cluster; } Function;
 typedef struct Module { void *lib; Function function[512]; int n; } Module;
 
 CALL cuStreamCreate(void **s, unsigned f) { (void)f; FAIL_IF_TOLD; *s = calloc(1, sizeof(Stream)); return *s ? 0 : 2; }
@@ -139,7 +139,8 @@ CALL cuModuleGetFunction(void **f, void *m, const char *name)
     snprintf(count, sizeof count, "%s_params", name);
     const int *np = dlsym(x->lib, count);
     if (!fn->fn || !launch || !np) return 500;
-    fn->nparam = *np;
+    fn->nparam = np[0];
+    fn->cluster = np[1];
     *f = fn;
     x->n++;
     return 0;
@@ -147,13 +148,15 @@ CALL cuModuleGetFunction(void **f, void *m, const char *name)
 CALL cuFuncSetAttribute(void *f, int a, int v) { (void)f, (void)a, (void)v; FAIL_IF_TOLD; return 0; }
 CALL cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, void *f, int threads, size_t shared) { (void)f, (void)shared; FAIL_IF_TOLD; *n = 2048 / threads; return 0; }
 
+CALL cuOccupancyMaxActiveClusters(int *n, void *f, const void *config) { (void)f, (void)config; FAIL_IF_TOLD; *n = 1; return 0; }
+
 static int call_run(const Call *c)
 {
     const Function *f = c->fn;
     void *param[96];
     if (!f) { memset((void *)(uintptr_t)c->clear, 0, c->nclear); return 0; }
     for (int i = 0; i < c->nparam; i++) param[i] = (void *)(uintptr_t)&c->word[i];
-    return f->launch(f->fn, c->groups, c->threads, param, c->nparam);
+    return f->launch(f->fn, c->groups, c->threads, (unsigned)f->cluster, c->shared, param, c->nparam);
 }
 
 static void call_add(Graph *g, const Call *c)
@@ -164,10 +167,10 @@ static void call_add(Graph *g, const Call *c)
 
 CALL cuLaunchKernel(void *fn, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *s, void **param, void **extra)
 {
-    (void)gy, (void)gz, (void)by, (void)bz, (void)shared, (void)extra;
+    (void)gy, (void)gz, (void)by, (void)bz, (void)extra;
     FAIL_IF_TOLD;
     if (told("trap", 0)) { trapped = 1; return 0; }
-    Call c = { .fn = fn, .groups = gx, .threads = bx, .nparam = ((Function *)fn)->nparam };
+    Call c = { .fn = fn, .groups = gx, .threads = bx, .shared = shared, .nparam = ((Function *)fn)->nparam };
     for (int i = 0; i < c.nparam; i++) c.word[i] = *(const uint64_t *)param[i];
     Graph *g = ((Stream *)s)->recording;
     if (!g) return call_run(&c);

@@ -1,5 +1,7 @@
 /* The other half of fake_cuda.c: what a kernel's text needs to be compiled as C++ for this machine. A thread of a block is a fiber; blocks run one after the
- * other. Shuffles and barriers hold a fiber until all others of the warp or block are there; one that never comes is a hang, and is reported. */
+ * other, those of a cluster together. Shuffles and barriers hold a fiber until all others of the warp, block or cluster are there; one that never comes is a
+ * hang, and is reported. Of the copies that run by themselves, every second one is done at once and every other one when it is waited for, so that neither
+ * what reads too early nor what writes too early goes unseen. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,6 +15,7 @@
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __align__(n) __attribute__((aligned(n)))
 struct uint2 { unsigned x, y; };
 struct uint4 { unsigned x, y, z, w; };
@@ -40,14 +43,16 @@ static inline float __fsqrt_rn(float a) { return sqrtf(a); }
 static inline double __dsqrt_rn(double a) { return sqrt(a); }
 
 /* ---- threads ---- */
-enum { FAKE_THREADS = 1024, FAKE_STACK = 192 << 10 };
+enum { FAKE_THREADS = 1024, FAKE_CLUSTER = 8, FAKE_STACK = 192 << 10 };
 typedef struct FakeMeeting { int here; unsigned turn; unsigned long long word[2][32]; } FakeMeeting;
 static ucontext_t fake_main, *fake_uc;
 static char *fake_stack;
 static bool *fake_done;
 static int fake_me, fake_n;
 static long fake_idle;
-static FakeMeeting fake_warp[FAKE_THREADS / 32], fake_block;
+static FakeMeeting fake_warp[FAKE_CLUSTER * FAKE_THREADS / 32], fake_block[FAKE_CLUSTER], fake_cluster;
+static int fake_ncluster;
+static unsigned char *fake_room[FAKE_CLUSTER];      /* shared memory whose size the launch gives, of each block */
 static dim3 threadIdx, blockIdx, blockDim, gridDim;
 static void *fake_fn, **fake_param;
 static int fake_nparam;
@@ -56,7 +61,6 @@ static void fake_wait(void)
 {
     if (++fake_idle > 50000000) { fprintf(stderr, "fake gpu: threads wait for ever\n"); abort(); }
     swapcontext(&fake_uc[fake_me], &fake_main);
-    threadIdx.x = (unsigned)fake_me;
 }
 
 static void fake_meet(FakeMeeting *m, int all)
@@ -66,7 +70,7 @@ static void fake_meet(FakeMeeting *m, int all)
     while (m->turn == turn) fake_wait();
 }
 
-static inline void __syncthreads(void) { fake_meet(&fake_block, fake_n); }
+static inline void __syncthreads(void) { fake_meet(&fake_block[fake_me / fake_n], fake_n); }
 static inline void __syncwarp(void) { fake_meet(&fake_warp[fake_me / 32], 32); }
 template <class T> static T fake_shuffle(T v, int from)
 {
@@ -88,6 +92,53 @@ template <class T> static T atomicExch(T *p, T v) { T was = *p; *p = v; return w
 template <class T> static T atomicAdd(T *p, T v) { T was = *p; *p = was + v; return was; }
 template <class T> static T atomicCAS(T *p, T want, T v) { T was = *p; if (was == want) *p = v; return was; }
 
+/* ---- clusters, and copies that run by themselves: see the prelude ---- */
+#define ROOM(name) unsigned char *const name = fake_room[fake_me / fake_n]
+static inline unsigned cluster_rank(void) { return (unsigned)(fake_me / fake_n); }
+static inline void cluster_meet(void) { fake_meet(&fake_cluster, fake_ncluster * fake_n); }
+template <class T> static void cluster_put(void *p, int block, T x) { memcpy(fake_room[block] + ((unsigned char *)p - fake_room[fake_me / fake_n]), &x, sizeof x); }
+typedef struct FakeBar { unsigned bytes; unsigned short turn, arrived; } FakeBar;      /* in the 8 bytes of a barrier */
+typedef struct FakeCopy { void *to; const void *from; unsigned bytes; FakeBar *bar; } FakeCopy;
+static FakeCopy fake_copy[4096];
+static int fake_ncopy, fake_copies;
+static void fake_fault(const char *what) { fprintf(stderr, "fake gpu: %s\n", what); abort(); }
+static void fake_come(FakeBar *b, unsigned bytes)
+{
+    if (b->bytes < bytes) fake_fault("more bytes than a barrier expects");
+    b->bytes -= bytes;
+    if (!b->bytes && b->arrived) b->arrived = 0, b->turn ^= 1;
+}
+static inline void filled_open(long *bar) { memset(bar, 0, 8); }
+static inline void filled_opened(void) {}
+static inline void filled_expect(long *bar, unsigned bytes)
+{
+    FakeBar *b = (FakeBar *)bar;
+    if (b->arrived) fake_fault("a barrier is used again before its turn is over");
+    b->arrived = 1;
+    b->bytes += bytes;
+    fake_come(b, 0);
+}
+static inline void fill(void *to, const void *from, unsigned bytes, long *bar)
+{
+    if (((uintptr_t)to | (uintptr_t)from | bytes) % 16) fake_fault("a copy that is not of whole pieces of 16 bytes");
+    if (fake_copies++ % 2) { memcpy(to, from, bytes); fake_come((FakeBar *)bar, bytes); return; }
+    if (fake_ncopy == 4096) fake_fault("too many copies at a time");
+    fake_copy[fake_ncopy++] = FakeCopy{ to, from, bytes, (FakeBar *)bar };
+}
+static inline void filled_wait(long *bar, unsigned turn)
+{
+    FakeBar *b = (FakeBar *)bar;
+    for (int i = 0; i < fake_ncopy; i++) {
+        const FakeCopy c = fake_copy[i];
+        if (c.bar != b) continue;
+        memcpy(c.to, c.from, c.bytes);
+        fake_copy[i--] = fake_copy[--fake_ncopy];
+        fake_come(b, c.bytes);
+    }
+    while (b->turn == turn) fake_wait();
+    fake_idle = 0;
+}
+
 typedef unsigned long long fake_word;
 static void fake_call(void)
 {
@@ -101,7 +152,6 @@ static void fake_call(void)
 static void fake_thread(void)
 {
     for (;;) {
-        threadIdx.x = (unsigned)fake_me;
         fake_call();
         fake_done[fake_me] = true;
         swapcontext(&fake_uc[fake_me], &fake_main);
@@ -109,21 +159,28 @@ static void fake_thread(void)
 }
 
 /* A launch. Words are 8 bytes each; all parameters of a kernel are. */
-extern "C" int fake_launch(void *fn, unsigned groups, unsigned threads, void **param, int nparam)
+extern "C" int fake_launch(void *fn, unsigned groups, unsigned threads, unsigned cluster, unsigned shared, void **param, int nparam)
 {
-    if (threads > FAKE_THREADS || nparam > 96) return 1;
-    if (!fake_uc) {
-        fake_uc = (ucontext_t *)calloc(FAKE_THREADS, sizeof *fake_uc);
-        fake_stack = (char *)malloc((size_t)FAKE_THREADS * FAKE_STACK);
-        fake_done = (bool *)calloc(FAKE_THREADS, 1);
+    const int all = (int)(threads * cluster);
+    if (threads > FAKE_THREADS || nparam > 96 || cluster > FAKE_CLUSTER || groups % cluster || (cluster > 1 && threads % 32)) return 1;
+    static int room;
+    if (all > room) {
+        free(fake_uc); free(fake_stack); free(fake_done);
+        room = all;
+        fake_uc = (ucontext_t *)calloc((size_t)all, sizeof *fake_uc);
+        fake_stack = (char *)malloc((size_t)all * FAKE_STACK);
+        fake_done = (bool *)calloc((size_t)all, 1);
     }
-    fake_fn = fn; fake_param = param; fake_nparam = nparam; fake_n = (int)threads;
+    fake_fn = fn; fake_param = param; fake_nparam = nparam; fake_n = (int)threads; fake_ncluster = (int)cluster;
     blockDim.x = threads; gridDim.x = groups;
-    for (unsigned b = 0; b < groups; b++) {
-        blockIdx.x = b;
+    for (unsigned i = 0; i < cluster; i++) if (posix_memalign((void **)&fake_room[i], 128, shared + 128)) return 2;
+    for (unsigned b = 0; b < groups; b += cluster) {
         memset(fake_warp, 0, sizeof fake_warp);
-        memset(&fake_block, 0, sizeof fake_block);
-        for (int i = 0; i < fake_n; i++) {
+        memset(fake_block, 0, sizeof fake_block);
+        memset(&fake_cluster, 0, sizeof fake_cluster);
+        for (unsigned i = 0; i < cluster; i++) memset(fake_room[i], 0xA5, shared);
+        fake_ncopy = 0;
+        for (int i = 0; i < all; i++) {
             getcontext(&fake_uc[i]);
             fake_uc[i].uc_stack.ss_sp = fake_stack + (size_t)i * FAKE_STACK;
             fake_uc[i].uc_stack.ss_size = FAKE_STACK;
@@ -131,13 +188,17 @@ extern "C" int fake_launch(void *fn, unsigned groups, unsigned threads, void **p
             makecontext(&fake_uc[i], fake_thread, 0);
             fake_done[i] = false;
         }
-        for (int left = fake_n; left;)
-            for (int i = 0; i < fake_n; i++) {
+        for (int left = all; left;)
+            for (int i = 0; i < all; i++) {
                 if (fake_done[i]) continue;
                 fake_me = i;
+                threadIdx.x = (unsigned)(i % fake_n);
+                blockIdx.x = b + (unsigned)(i / fake_n);
                 swapcontext(&fake_main, &fake_uc[i]);
                 left -= fake_done[i];
             }
+        if (fake_ncopy) fake_fault("copies that nobody waited for");
     }
+    for (unsigned i = 0; i < cluster; i++) free(fake_room[i]);
     return 0;
 }

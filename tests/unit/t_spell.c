@@ -246,7 +246,7 @@ static void spaces_lower(Table *t, const Target *target, int n, LoopKernel **k, 
         sub->iter = NEWS(t->arena, Dim *const *, t->g->node.n);
         sub->stored = sub->constant = NEWS(t->arena, uint8_t, t->g->node.n);
         k[i] = kernel_lower(t->cx, t->arena, t->g, sub, target->vectors);
-        gen_c(t->cx, t->arena, k[i], &src[i]);
+        gen_c(t->cx, t->arena, "plain", k[i], &src[i]);
     }
 }
 
