@@ -463,8 +463,14 @@ static void ring_wait(Rows *r)
 
 static bool loads_here(const Slot *s, int l, bool ring) { return !s->store && !passes_by(s) && s->first == l && (s->from == FROM_ring) == ring; }
 
-/* All loads that a loop is the first to need, before any is used. */
-static void load_slots(Rows *r, int l)
+static void piece_open(Rows *r)
+{
+    print_line(&r->p, "UNROLL for (int s = q * %d; s < (q + 1) * %d && s < %d; s++) {", r->steps, r->steps, r->v);
+    print_base(r);
+}
+
+/* All loads that a loop is the first to need, before any is used. true: they come piece by piece, and the loop over the pieces is left open. */
+static bool load_slots(Rows *r, int l)
 {
     Printer *p = &r->p;
     int n[2] = { 0, 0 };
@@ -482,18 +488,18 @@ static void load_slots(Rows *r, int l)
         if (pieces) {
             print_line(p, "UNROLL for (int q = 0; q < %d; q++) {", r->pieces);
             ring_wait(r);
-            print_line(p, "UNROLL for (int s = q * %d; s < (q + 1) * %d && s < %d; s++) {", r->steps, r->steps, r->v);
+            piece_open(r);
         } else steps_open(r);
-        if (pieces) print_base(r);
         print_line(p, "const i64 %s = base;", row_var(r));
         for (int i = 0; i < r->slot.n; i++)
             if (loads_here(&r->slot.at[i], l, ring)) load_slot(r, &r->slot.at[i], !exact(r));
         print_line(p, "}");
         if (pieces) {
             ring_next(r);
-            print_line(p, "}");
+            return true;
         }
     }
+    return false;
 }
 
 /* Before the rows: what starts the copies of the next piece into a stage, the first pieces, and what all rows read alike. */
@@ -577,6 +583,16 @@ static const KVal *rounded_last(const Rows *r, const KVal *v)
     return v->in[0];
 }
 
+/* The slot whose elements a fold takes just as they lie in memory, where two of them are compared by one instruction; or NULL. */
+static const Slot *packed_fold(const Rows *r, const KFold *f)
+{
+    const KVal *v = f->value;
+    if ((f->kind != FOLD_max && f->kind != FOLD_min) || f->dt != DT_f32 || !v || v->kind != KV_cast || r->e < 2) return NULL;
+    const KVal *from = v->in[0];
+    const Slot *s = from->kind == KV_load ? r->slot_of[from->id] : NULL;
+    return s && !s->npred && (s->dt == DT_bf16 || s->dt == DT_f16) ? s : NULL;
+}
+
 /* The statements of a loop for the elements of one vector, then the stores of whole vectors. */
 static void print_elements(Rows *r, int l)
 {
@@ -588,11 +604,10 @@ static void print_elements(Rows *r, int l)
     for (int i = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
         if (s->kind == KS_val) {
-            if (s->val->kind == KV_load && (r->slot_of[s->val->id] || r->kept_of[s->val->id])) continue;      /* when it is used */
-            for (int j = 0; j < s->val->nin; j++) emit_val(r, s->val->in[j]);
-            emit_val(r, s->val);
+            if (s->val->kind == KV_check) emit_val(r, s->val);       /* others: where they are used */
         } else if (s->kind == KS_update) {
             const KFold *f = s->fold;
+            if (packed_fold(r, f)) continue;
             emit_val(r, f->value);
             emit_val(r, f->mul_a);
             emit_val(r, f->mul_b);
@@ -616,6 +631,11 @@ static void print_elements(Rows *r, int l)
         }
     }
     print_line(p, "}");
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KFold *f = b->stmt.at[i].kind == KS_update ? b->stmt.at[i].fold : NULL;
+        const Slot *t = f ? packed_fold(r, f) : NULL;
+        if (t) print_line(p, "a%d = packed_%s_%s(a%d, %s);", f->id, fold_name[f->kind], stored_as(t->dt), f->id, slot_name(r, t));
+    }
     for (int i = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
         const Slot *t = s->kind == KS_store && !dropped(r, l, s) ? slot_find(r, s->buf, &s->at, true) : NULL;
@@ -643,13 +663,14 @@ static void print_row_loop(Rows *r, int l)
     const KBlock *b = r->loop[l];
     r->here = l;
     if (r->stages && r->pieces == 1 && l == 0) ring_wait(r);
-    load_slots(r, l);
-    if (r->stages && r->pieces == 1 && l == r->released && !by_step_in(r, l)) ring_next(r);
     for (int q = 0; q < r->kept.n && !r->again; q++) {
         const Kept *k = &r->kept.at[q];
         if (k->first == l && r->holds[k->val->id] == q + 1) print_line(p, "%s h%d[%d][%d];", held(k->val->dt), k->val->id, r->v, r->e);
     }
-    steps_open(r);
+    const bool pieces = load_slots(r, l);           /* each is worked on as it comes */
+    if (r->stages && r->pieces == 1 && l == r->released && !by_step_in(r, l)) ring_next(r);
+    if (pieces) piece_open(r);
+    else steps_open(r);
     if (!exact(r)) print_line(p, "if (base < %lld) {", (long long)r->n);
     for (int i = 0; i < r->slot.n; i++) {
         const Slot *s = &r->slot.at[i];
@@ -671,6 +692,7 @@ static void print_row_loop(Rows *r, int l)
     print_elements(r, l);
     if (!exact(r)) print_line(p, "}");
     print_line(p, "}");
+    if (pieces) print_line(p, "}");
     if (r->stages && r->pieces == 1 && l == r->released && by_step_in(r, l)) ring_next(r);
     for (int i = 0; i < b->stmt.n; i++) {           /* the threads' accumulators become one */
         if (b->stmt.at[i].kind != KS_update) continue;
@@ -682,16 +704,26 @@ static void print_row_loop(Rows *r, int l)
     }
 }
 
+/* What a row needs that no reduction of it decides: its loads start before the row is waited for. */
+static bool early(const Rows *r, const KVal *v)
+{
+    bool ok = v->kind != KV_fold && !in_row(r, v) && (v->kind != KV_load || !r->k->buf.at[v->buf].write);
+    for (int i = 0; i < v->nin && ok; i++) ok = early(r, v->in[i]);
+    for (int i = 0; i < v->nopnd && ok; i++) ok = early(r, v->opnd[i]);
+    return ok;
+}
+
 static void print_rows(Rows *r)
 {
     Printer *p = &r->p;
     const KBlock *b = r->k->body;
+    for (int i = 0; i < b->stmt.n; i++) if (b->stmt.at[i].kind == KS_val && early(r, b->stmt.at[i].val)) print_val(p, b->stmt.at[i].val);
     for (int i = 0, l = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
         switch (s->kind) {
         case KS_loop: print_row_loop(r, l++); break;
         case KS_fold: print_fold(p, s->fold); break;
-        case KS_val: print_val(p, s->val); break;
+        case KS_val: if (!early(r, s->val)) print_val(p, s->val); break;
         case KS_store:                              /* one value of the row: one of its threads writes it */
             print_line(p, "if (t == 0%s)", r->rows > 1 ? " && live" : r->cluster > 1 ? " && rank == 0" : "");
             print_store(p, s);
