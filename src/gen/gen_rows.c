@@ -418,8 +418,8 @@ static bool exact(const Rows *r) { return (int64_t)r->v * r->w * r->e * r->clust
 
 static void print_base(Rows *r)
 {
-    if (r->cluster > 1) print_line(&r->p, "const i32 base = (((i32)rank * %d + s) * %d + t) * %d;", r->v, r->w, r->e);
-    else print_line(&r->p, "const i32 base = (s * %d + t) * %d;", r->w, r->e);
+    if (r->cluster > 1) print_line(&r->p, "const u32 base = ((rank * %d + s) * %d + own) * %d;", r->v, r->w, r->e);
+    else print_line(&r->p, "const u32 base = (s * %d + own) * %d;", r->w, r->e);
 }
 
 static void steps_open(Rows *r)
@@ -435,7 +435,7 @@ static void load_slot(Rows *r, const Slot *s, bool bounded)
     if (s->from != FROM_memory) {
         int bytes = r->e * (int)dtype_size(s->dt);
         const char *step = s->from == FROM_ring && r->pieces > 1 ? arena_fmt(r->a, "(s - q * %d)", r->steps) : "s";
-        const char *at = arena_fmt(r->a, "%s + (%d + (%s * %d + t) * %d)", s->from == FROM_ring ? "in" : "room", s->at, step, r->w, bytes);
+        const char *at = arena_fmt(r->a, "%s + (%d + (%s * %d + own) * %d)", s->from == FROM_ring ? "in" : "room", s->at, step, r->w, bytes);
         if (in) print_line(&r->p, "if (%s) %s.load(%s); else %s.clear();", in, to, at, to);
         else print_line(&r->p, "%s.load(%s);", to, at);
         return;
@@ -770,6 +770,8 @@ bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *words, bo
         print_line(p, "const i64 point = live ? first + thread / %d : total - 1;", r->w);
     } else print_line(p, "for (i64 point = %s; point < total; point += %s) {", group, groups);
     print_point(p);
+    print_line(p, "u32 own = t;");              /* or all that is reckoned from it would be kept from row to row, in more registers than there are */
+    print_line(p, "ADD_UNSEEN(own, zero);");
     print_rows(r);
     print_line(p, "}");
     SimtFrame f = { .threads = r->w * r->rows, .each = r->rows, .blocks = r->blocks, .cluster = r->cluster };
