@@ -67,6 +67,31 @@ row 1000 'y = Softmax<axis = -1>(x)'
 row 4096 'y = LogSoftmax<axis = -1>(x)'
 row 20000 'y = Softmax<axis = -1>(x)'
 row 999 'y = Softmax<axis = -1>(x)' float
+# rows through a ring in shared memory: more rows than a ring is long, by teams and by blocks; piece by piece; by a cluster of blocks; with what all rows read
+# alike; what only the last loop reads; a row that is not a whole number of 16 bytes; a number of rows that leaves teams without one
+case_of() { printf '<ir_version: 10, opset_import: ["" : 23]>\ng (%s) => (%s)\n{\n    %s\n}\n' "$2" "$3" "$4" >"$T/$1.onnxtxt"; }
+ring() { # NAME M INPUTS OUTPUTS LINES
+    case_of "$1" "$3" "$4" "$5"
+    equal "$T/$1.onnxtxt" -d m="$2"
+}
+ring teams 301 'bfloat16[m,1024] x' 'bfloat16[m,1024] y' 'y = Softmax<axis = -1>(x)'
+ring blocks 50 'bfloat16[m,7816] x' 'bfloat16[m,7816] y' 'y = Softmax<axis = -1>(x)'
+ring pieces 7 'float16[m,32768] x' 'float16[m,32768] y, float16[m] z' 'y = LogSoftmax<axis = -1>(x)
+    one = Constant<value_ints = [1]>()
+    z = ReduceSum<keepdims = 0>(y, one)'
+ring cluster 5 'float[m,40000] x, float[40000] g, float[40000] b' 'float[m,40000] y' 'y = LayerNormalization<axis = -1>(x, g, b)'
+ring place 5 'float[m,60000] x' 'int64[m] y' 'y = ArgMax<axis = 1, keepdims = 0, select_last_index = 1>(x)'
+ring late 33 'float16[m,2048] x, float[2048] g, int8[m,2048] q, float[m,2048] r' 'float[m,2048] y' 'f = Cast<to = 1>(x)
+    c = Cast<to = 1>(q)
+    h = Add(f, c)
+    s = Softmax<axis = -1>(h)
+    t = Mul(s, g)
+    y = Add(t, r)'
+ring ragged 9 'bfloat16[m,4001] x' 'bfloat16[m,4001] y' 'y = Softmax<axis = -1>(x)'
+ring doubles 21 'double[m,1536] x' 'double[m] y' 'one = Constant<value_ints = [1]>()
+    y = ReduceMean<keepdims = 0>(x, one)'
+ring labels 40 'bfloat16[m,1024] x, int64[m] t' 'float[m] y' 'w = Cast<to = 1>(x)
+    y = SoftmaxCrossEntropyLoss<reduction = "none">(w, t)'
 cat >"$T/pad.onnxtxt" <<'END'
 <ir_version: 10, opset_import: ["" : 21]>
 g (float[8,40,8] x) => (float[8,41] y) <int64[6] p = {0,0,0,0,1,0}, float one = {1.0}, int64[1] a = {2}>
