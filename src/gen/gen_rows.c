@@ -447,10 +447,10 @@ static void load_slot(Rows *r, const Slot *s, bool bounded)
 
 static const char *meet(const Rows *r) { return r->w > 32 ? "__syncthreads();" : "__syncwarp();"; }
 
-/* A stage's elements are in registers: it is asked for what comes next. */
-static void ring_next(Rows *r)
+/* A stage's elements are in registers: it is asked for what comes next. met: all threads have just been waited for. */
+static void ring_next(Rows *r, bool met)
 {
-    print_line(&r->p, "%s", meet(r));
+    if (!met) print_line(&r->p, "%s", meet(r));
     print_line(&r->p, "if (t == 0) ask(stage);");
     print_line(&r->p, "if (++stage == %d) { stage = 0; turn ^= 1; }", r->stages);
 }
@@ -495,7 +495,7 @@ static bool load_slots(Rows *r, int l)
             if (loads_here(&r->slot.at[i], l, ring)) load_slot(r, &r->slot.at[i], !exact(r));
         print_line(p, "}");
         if (pieces) {
-            ring_next(r);
+            ring_next(r, false);
             return true;
         }
     }
@@ -668,7 +668,10 @@ static void print_row_loop(Rows *r, int l)
         if (k->first == l && r->holds[k->val->id] == q + 1) print_line(p, "%s h%d[%d][%d];", held(k->val->dt), k->val->id, r->v, r->e);
     }
     const bool pieces = load_slots(r, l);           /* each is worked on as it comes */
-    if (r->stages && r->pieces == 1 && l == r->released && !by_step_in(r, l)) ring_next(r);
+    bool folds = false;
+    for (int i = 0; i < b->stmt.n; i++) folds |= b->stmt.at[i].kind == KS_update;
+    const bool next = r->stages && r->pieces == 1 && l == r->released, met = folds && r->w > 32;
+    if (next && !met && !by_step_in(r, l)) ring_next(r, false);
     if (pieces) piece_open(r);
     else steps_open(r);
     if (!exact(r)) print_line(p, "if (base < %lld) {", (long long)r->n);
@@ -693,7 +696,7 @@ static void print_row_loop(Rows *r, int l)
     if (!exact(r)) print_line(p, "}");
     print_line(p, "}");
     if (pieces) print_line(p, "}");
-    if (r->stages && r->pieces == 1 && l == r->released && by_step_in(r, l)) ring_next(r);
+    if (next && !met && by_step_in(r, l)) ring_next(r, false);
     for (int i = 0; i < b->stmt.n; i++) {           /* the threads' accumulators become one */
         if (b->stmt.at[i].kind != KS_update) continue;
         const KFold *f = b->stmt.at[i].fold;
@@ -702,6 +705,7 @@ static void print_row_loop(Rows *r, int l)
         if (arg) print_line(p, "row_%s_%s<%d, %d, %d>(a%d, x%d, shared, flip);", fold_name[f->kind], t, r->w, r->cluster, f->last, f->id, f->id);
         else print_line(p, "a%d = row_%s_%s<%d, %d>(a%d, shared, flip);", f->id, fold_name[f->kind], t, r->w, r->cluster, f->id);
     }
+    if (next && met) ring_next(r, true);
 }
 
 /* What a row needs that no reduction of it decides: its loads start before the row is waited for. */
