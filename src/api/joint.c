@@ -118,7 +118,7 @@ static void join_step(Ctx *cx, Segment *s, const Step *step)
     Sched sched = { .joint = 1 };
     for (int i = 0; i < n; i++) {
         loops[i] = kernel_lower_as(cx, s->arena, s->g, s->part[step->part.at[i]].sub, target->vectors, &sched);
-        target->dialect->print(cx, s->arena, loops[i], &src[i]);
+        target->dialect->print(cx, s->arena, target->isa, loops[i], &src[i]);
         text_of[i] = -1;
         if (!is_joint_text(&src[i])) continue;
         for (int k = 0; k < ntext && text_of[i] < 0; k++) if (!strcmp(texts[k]->name, src[i].name)) text_of[i] = k;

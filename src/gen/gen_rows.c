@@ -36,6 +36,7 @@ typedef struct Slot {                   /* elements of the row that are loaded o
     bool store, kept;                   /* kept: a value that a later loop may compute again needs it */
     int nopnd;
     enum { FROM_memory, FROM_ring, FROM_once } from;    /* once: one copy in shared memory serves all rows */
+    bool taken;                         /* the text so far takes single elements out of it */
     int at;                             /* byte in a stage of the ring, or in what is fetched once */
 } Slot;
 typedef struct Kept { const KVal *val; int first, last; int buf; Dim *off; } Kept;     /* a value that later loops read back from buf */
@@ -396,6 +397,7 @@ static void emit_val(Rows *r, const KVal *v)
     if (v->kind == KV_load && r->slot_of[v->id]) {
         const Slot *s = r->slot_of[v->id];
         const char *when = v->imm.u ? slot_when(r, s) : NULL;        /* a cleared vector holds zeros */
+        r->slot.at[s->id].taken = true;
         const char *got = arena_fmt(r->a, "get_%s(%s, e)", stored_as(v->dt), slot_name(r, s));
         if (when) got = arena_fmt(r->a, "%s ? %s : %s", when, got, print_literal(p, v->dt, v->imm));
         print_line(p, "const %s v%d = %s;", held(v->dt), v->id, got);
@@ -684,7 +686,7 @@ static void print_row_loop(Rows *r, int l)
             print_line(p, "const i64 %s = base;", row_var(r));
             load_slot(r, s, false);
             print_line(p, "}");
-        } else if (!passes_by(s) && s->first < l && l <= last_use(r, s, r->again)) print_line(p, "r%d[s].renew(zero);", i);
+        } else if (!passes_by(s) && s->taken && s->first < l && l <= last_use(r, s, r->again)) print_line(p, "r%d[s].renew(zero);", i);
     }
     for (int i = 0; i < r->slot.n; i++)
         if (r->slot.at[i].store) {
