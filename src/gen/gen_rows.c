@@ -302,11 +302,10 @@ static bool ring_fits(Rows *r, int w, int cluster, bool again, bool once, int *r
     r->w = w; r->v = (int)v; r->cluster = cluster;
     r->rows = w <= 32 ? TEAMS / w : 1;
     r->need = (int)v * words_kept(r, again);
-    int threads = w * r->rows, registers = r->need + WORKING > LEAST - 16 ? r->need + WORKING : LEAST - 16;
+    int threads = w * r->rows, registers = r->need + WORKING > LEAST ? r->need + WORKING : LEAST;
     if (!again && r->need > WORDS) return false;
     if (again && (r->need > WORDS_MOST || (int64_t)threads * (r->need + WORKING / 2) > REGISTERS)) return false;
     int blocks = REGISTERS / (threads * registers);
-    if (blocks * threads > 2 * ENOUGH) blocks = 2 * ENOUGH / threads;
     for (blocks = blocks > 0 ? blocks : 1; blocks > 0; blocks--) {
         int64_t part = v * w * r->e, parts = w > 32 || cluster > 1 ? 1024 * cluster : 0, keep = (fetched * part + 127) / 128 * 128;
         int64_t left = ROOM / blocks - ROOM_TAKEN - parts - keep - 1024;
