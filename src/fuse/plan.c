@@ -580,7 +580,7 @@ static void place_whole(Planner *p, Node *n)
         q = group_new(p, SUB_scatter, n->in[1]->rank, n->in[1]->dims, 0, n);
         vec_push(p->arena, &q->node, n);
         edges_to(p, n, q);
-        group_edge(p, group_of(p, p->writers[n->id].at[0]), q);
+        for (int w = 0; w < p->writers[n->id].n; w++) group_edge(p, group_of(p, p->writers[n->id].at[w]), q);
         vec_push(p->arena, &p->writers[n->id], q->id);
         p->coord[n->id] = identity_index(p, q);
         return;
