@@ -10,7 +10,7 @@
  * element, and sums too long for int32 stay as they are. */
 #include "fuse/fuse.h"
 
-enum { LONGEST = 65000 };                /* terms of 255 * 128 that int32 holds */
+enum { LONGEST = 65000, EXACT = 514 };   /* terms of 255 * 128 that int32, and float32, hold exactly */
 
 typedef struct Quantised { Node *q; const Node *scale; int64_t zero; const View *view; } Quantised;
 
@@ -84,11 +84,13 @@ static Node *on_integers(Graph *g, const Node *f)
     Quantised *w = &q[side], *v = &q[1 - side];
     if (w->zero != 0 || w->view->npred || w->q->dt != DT_i8 || v->q->dt != DT_u8) return NULL;
     int64_t terms = 1;
+    bool fours = false;
     const Node *body = f->in[0];
     for (int k = 0; k < body->rank; k++) {
         if (!(f->axes >> k & 1)) continue;
         if (!dim_is_const(body->dims[k]) || body->dims[k]->c > LONGEST) return NULL;
         terms *= body->dims[k]->c;
+        fours |= body->dims[k]->c % 4 == 0;
         if (terms > LONGEST) return NULL;
     }
     View vx = *v->view, vw = *w->view;
@@ -97,13 +99,14 @@ static Node *on_integers(Graph *g, const Node *f)
     Node *rx = g_view(g, v->q, x->rank, x->dims, &vx), *rw = g_view(g, w->q, x->rank, x->dims, &vw);
     if (outer) { rx = g_view(g, rx, body->rank, body->dims, outer); rw = g_view(g, rw, body->rank, body->dims, outer); }
     if (rx->op != OP_view || rw->op != OP_view) return NULL;
-    Node *sum = g_fold(g, FOLD_sum, g2(g, OP_mul, g_cast(g, rx, DT_i32), g_cast(g, rw, DT_i32)), f->axes, false);
+    DType in = fours || terms > EXACT ? DT_i32 : DT_f32;
+    Node *sum = g_fold(g, FOLD_sum, g2(g, OP_mul, g_cast(g, rx, in), g_cast(g, rw, in)), f->axes, false);
     if (sum->rank != f->rank) return NULL;
     if (v->zero) {
         Quantised now = { rw->in[0], NULL, 0, &rw->view };
         Node *w_sum = weight_sums(g, body, f, f->axes, &now, v->zero);
         if (!w_sum) return NULL;
-        sum = g2(g, OP_sub, sum, w_sum);
+        sum = g2(g, OP_sub, sum, g_cast(g, w_sum, in));
     }
     Node *scale = g2(g, OP_mul, (Node *)v->scale, (Node *)w->scale);
     return g2(g, OP_mul, g_cast(g, sum, DT_f32), scale);

@@ -46,7 +46,7 @@ static double reduction_steps(const LoopKernel *k, const KBlock *b)
 
 /* Cycles of a step of a tile of mr rows and nv vectors: a multiplication in each, beside which a load costs little but something; at least as long as one sum
  * waits for itself; and what streams past the second cache comes slower. */
-enum { PANEL_BYTES = 640 << 10, FAR_CYCLES = 6, SUM_CYCLES = 8, TILE_CYCLES = 12 };
+enum { PANEL_BYTES = 384 << 10, FAR_CYCLES = 6, SUM_CYCLES = 8, TILE_CYCLES = 12 };
 static double step_cycles(int mr, int nv, bool far)
 {
     double c = mr * nv + 0.12 * (mr + nv);

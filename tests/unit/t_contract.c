@@ -1,5 +1,5 @@
 /* Contractions in the forms that only sizes bring about: channels that do not fill the lanes, windows that reach over every border, tiles with rows left over,
- * weights in panels, chains of convolutions that lie channels last, integers four at a time. Each model is compared with plain loops in this file, over
+ * weights in panels, chains of convolutions that lie channels last, shuffled channels, integers four at a time. Each model is compared with plain loops in this file, over
  * small whole numbers, so that every sum is exact. */
 #include "model.h"
 
@@ -84,6 +84,46 @@ static void test_convolutions(void **state)
     for (size_t i = 0; i < COUNT_OF(shape); i++) check_chain(&shape[i]);
 }
 
+/* Channels of a convolution by groups, shuffled, through a window of one channel each, times and plus a number for each, added to what is not shuffled, and by
+ * groups again. */
+static void check_shuffle(int c, int group, int h, int w)
+{
+    static double shuffled[MOST], gain[64], bias[64];
+    int per = c / group, places = h * w;
+    Shape first = { 1, c, h, w, c, 1, 1, 0, group, 0 }, window = { 1, c, h, w, c, 3, 1, 1, c, 0 };
+    numbers(in_x, c * places, 8, -3);
+    numbers(in_v, c * per, 9, -1);
+    numbers(in_w, c * 9, 10, -3);
+    numbers(gain, c, 11, -3);
+    numbers(bias, c, 12, -3);
+    naive_conv(&first, in_x, in_v, 0, out_c);
+    for (int i = 0; i < c * places; i++) shuffled[i] = out_c[(i / places % group * per + i / places / group) * places + i % places];
+    naive_conv(&window, shuffled, in_w, 0, out_c);
+    for (int i = 0; i < c * places; i++) out_c[i] = out_c[i] * gain[i / places] + bias[i / places];
+    naive_conv(&first, out_c, in_v, 0, out_y);
+    for (int i = 0; i < c * places; i++) out_c[i] += in_x[i];
+    char *at = model + sprintf(model, OPSET(18) "g (float[1,%d,%d,%d] x) => (float[1,%d,%d,%d] r, float[1,%d,%d,%d] y) <int64[5] apart = {1, %d, %d, %d, %d}, int64[4] whole = {1, %d, %d, %d}, float[%d,%d,1,1] v = {",
+                               c, h, w, c, h, w, c, h, w, group, per, h, w, c, h, w, c, per);
+    at = put_list(at, in_v, c * per, ", ");
+    at = put_list(at + sprintf(at, "}, float[%d,1,3,3] w = {", c), in_w, c * 9, ", ");
+    at = put_list(at + sprintf(at, "}, float[%d,1,1] gain = {", c), gain, c, ", ");
+    at = put_list(at + sprintf(at, "}, float[%d,1,1] bias = {", c), bias, c, ", ");
+    sprintf(at, "}> { a = Conv<group = %d>(x, v) b = Reshape(a, apart) d = Transpose<perm = [0, 2, 1, 3, 4]>(b) e = Reshape(d, whole)"
+                " f = Conv<group = %d, pads = [1, 1, 1, 1]>(e, w) m = Mul(f, gain) s = Add(m, bias) r = Add(s, x) y = Conv<group = %d>(s, v) }", group, c, group);
+    put_list(input + sprintf(input, "f32[1,%d,%d,%d] ", c, h, w), in_x, c * places, " ");
+    at = put_list(wanted + sprintf(wanted, "f32[1,%d,%d,%d] ", c, h, w), out_c, c * places, " ");
+    put_list(at + sprintf(at, "; f32[1,%d,%d,%d] ", c, h, w), out_y, c * places, " ");
+    trial_gives(model, input, wanted, 0);
+}
+
+static void test_shuffles(void **state)
+{
+    (void)state;
+    check_shuffle(24, 4, 5, 9);
+    check_shuffle(40, 2, 3, 18);
+    check_shuffle(12, 3, 6, 1);
+}
+
 /* Quantised with powers of two, so that all is exact; x is 0 at z. The image comes with its channels last. */
 static void check_quantised(const Shape *s, int zero)
 {
@@ -148,6 +188,6 @@ static void test_panels(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_convolutions), cmocka_unit_test(test_integers), cmocka_unit_test(test_panels) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_convolutions), cmocka_unit_test(test_shuffles), cmocka_unit_test(test_integers), cmocka_unit_test(test_panels) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
