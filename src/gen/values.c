@@ -202,7 +202,7 @@ static const char *operand(Printer *p, const KVal *v, uint8_t vary)
     const char *s = v->kind == KV_const ? print_literal(p, v->dt, v->imm) : name_of(p, v);
     if (s[0] == '-') s = arena_fmt(p->arena, "(%s)", s);
     if (p->lane_of) return lanes(p, v->vary) ? arena_fmt(p->arena, "%s[l]", s) : s;
-    if (lanes(p, vary) && !lanes(p, v->vary)) return arena_fmt(p->arena, "splat_%sv(%s)", ctype(v->dt), s);
+    if (lanes(p, vary) && !lanes(p, v->vary)) return arena_fmt(p->arena, p->rolled && dtype_info[v->dt].compute == DT_f32 ? "splat_%sv(here_f32(%s))" : "splat_%sv(%s)", ctype(v->dt), s);
     return s;
 }
 
