@@ -106,8 +106,16 @@ static KVal *val_index(Lowering *l, Dim *d)
     return val_new(l, &(KVal){ .kind = KV_index, .dt = DT_i64, .dim = d });
 }
 
+static bool is_one(const KVal *v) { return v->kind == KV_const && (dtype_is_float(v->dt) ? v->imm.f == 1 : v->imm.i == 1); }
+
+/* Of known numbers: the number. Times 1: itself. (Factors of a cascade come with such.) */
 KVal *val_ew(Lowering *l, Op op, DType dt, int n, KVal *const *in)
 {
+    bool known = prim_info[op].elementwise && op != OP_where && n > 0;
+    Scalar of[3] = { { 0 } };
+    for (int i = 0; i < n; i++) { known = known && in[i]->kind == KV_const; of[i] = in[i]->imm; }
+    if (known) return val_const(l, dt, eval_ew(op, in[0]->dt, n, of));
+    if (op == OP_mul) for (int i = 0; i < 2; i++) if (is_one(in[i])) return in[1 - i];
     KVal p = { .kind = KV_ew, .op = op, .dt = dt, .nin = n };
     for (int i = 0; i < n; i++) p.in[i] = in[i];
     return val_new(l, &p);

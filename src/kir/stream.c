@@ -186,24 +186,51 @@ static KVal *advanced(Lowering *l, KVal *old, KVal *by, KVal *block)
 }
 
 /* ---- a block --------------------------------------------------------------------------------------------------------------------------------- */
+/* The folds of a stage, or those of the first stage with the contractions before them, in one loop over the block; acc: by fold. A tile may end past the block and
+ * then has its last place several times, which changes no maximum. */
+static void block_folds(const Streaming *t, int stage, bool inner, KFold **acc)
+{
+    Lowering *l = t->l;
+    const Stream *s = t->s;
+    bool any = inner;
+    for (int i = 0; i < s->nfold; i++)
+        if (s->fold[i].stage == stage && !(i == s->nfold - 1 && s->out)) { acc[i] = fold_new(l, s->fold[i].node); any = true; }
+    if (!any) return;
+    KLoop *o = block_open_loop(t, inner ? TILE_ROWS : 1);
+    for (int i = 0; inner && i < s->ninner; i++) demand(l, s->inner[i].node, s->inner[i].at);
+    for (int i = 0; i < s->nfold; i++) {
+        if (!acc[i]) continue;
+        KVal *v = demand(l, acc[i]->node->in[0], s->fold[i].in);
+        acc[i]->loop = o;
+        fold_update(l, acc[i], v, s->fold[i].in);
+    }
+    block_close_loop(t, o);
+}
+
+/* Are the folds of the first stage maxima, so that they can be taken in tiles? */
+static bool starts_with_maxima(const Stream *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->nfold; i++) {
+        if (s->fold[i].stage) continue;
+        if (s->fold[i].node->kind != FOLD_max || (i == s->nfold - 1 && s->out)) return false;
+        n++;
+    }
+    return s->ninner && n;
+}
+
 static void lower_stage(const Streaming *t, int stage)
 {
     Lowering *l = t->l;
     const Stream *s = t->s;
     KFold *acc[8] = { 0 };
-    bool any = false;
-    for (int i = 0; i < s->nfold; i++)
-        if (s->fold[i].stage == stage && !(i == s->nfold - 1 && s->out)) { acc[i] = fold_new(l, s->fold[i].node); any = true; }
-    if (any) {
-        KLoop *o = block_open_loop(t, 1);
-        for (int i = 0; i < s->nfold; i++) {
-            if (!acc[i]) continue;
-            KVal *v = demand(l, acc[i]->node->in[0], s->fold[i].in);
-            acc[i]->loop = o;
-            fold_update(l, acc[i], v, s->fold[i].in);
-        }
+    bool tiled = stage == 0 && starts_with_maxima(s);
+    if (stage == 0 && s->ninner && !tiled) {
+        KLoop *o = block_open_loop(t, TILE_ROWS);
+        for (int i = 0; i < s->ninner; i++) demand(l, s->inner[i].node, s->inner[i].at);
         block_close_loop(t, o);
     }
+    block_folds(t, stage, tiled, acc);
     for (int i = 0; i < s->nfold; i++) {
         const StreamFold *f = &s->fold[i];
         if (!acc[i]) continue;
@@ -310,11 +337,6 @@ void lower_stream(Lowering *l)
     blocks->from = lo; blocks->extent = hi;
     blocks->step = steps;
     blocks->times = dim_ceildiv(g, l->sub->space[s->axis], dim_const(g, steps));
-    if (s->ninner) {
-        KLoop *o = block_open_loop(&t, TILE_ROWS);
-        for (int i = 0; i < s->ninner; i++) demand(l, s->inner[i].node, s->inner[i].at);
-        block_close_loop(&t, o);
-    }
     for (int stage = 0; stage < stages; stage++) lower_stage(&t, stage);
     loop_close(l, blocks);
     lower_end(&t);
