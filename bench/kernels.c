@@ -3,7 +3,7 @@
  * The hand-written texts lie in hand.inc, are written in the kernels' own prelude and compiled by the same builder with the same flags, so only the loops
  * differ. Contenders take turns in one run; medians, and the spread between quartiles. Values are compared before anything is timed.
  *
- *     bench_kernels [NAME...]      add_relu layernorm softmax gelu; without a name all */
+ *     bench_kernels [NAME...]      add_relu layernorm softmax gelu rbf; without a name all */
 #include "api/api.h"
 
 #include <math.h>
@@ -11,18 +11,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct Size { int rank; int64_t dims[3]; } Size;
 typedef struct Case {
     const char *name, *model, *hand;    /* hand: function in hand.inc; its buffers are the model's inputs, then its output */
-    int64_t rows, cols;                 /* of the output */
-    int nin; bool vector[4];            /* input k has cols elements instead of rows * cols */
+    int64_t rows, cols;                 /* what the hand-written loop is told */
+    Size out;
+    int nin; Size in[4];
     int runs;
 } Case;
 
+#define SQUARE(n, m) { 2, { n, m } }
+#define ROW(m) { 1, { m } }
 static const Case cases[] = {
-    { "add_relu", "<ir_version: 10, opset_import: [\"\": 21]> g (float[N, M] x, float[N, M] b) => (float[N, M] y) { a = Add(x, b) y = Relu(a) }", "hand_add_relu", 1, (int64_t)1 << 27, 2, { 0 }, 9 },
-    { "layernorm", "<ir_version: 10, opset_import: [\"\": 21]> g (float[N, M] x, float[M] s, float[M] b) => (float[N, M] y) { y = LayerNormalization<axis = -1>(x, s, b) }", "hand_layernorm", 4096, 1024, 3, { 0, 1, 1 }, 41 },
-    { "softmax", "<ir_version: 10, opset_import: [\"\": 21]> g (float[N, M] x) => (float[N, M] y) { y = Softmax<axis = -1>(x) }", "hand_softmax", 4096, 1024, 1, { 0 }, 41 },
-    { "gelu", "<ir_version: 10, opset_import: [\"\": 21]> g (float[N, M] x, float[M] b, float[N, M] r) => (float[N, M] y) { a = Add(x, b) c = Gelu(a) y = Add(c, r) }", "hand_gelu", 4096, 1024, 3, { 0, 1, 0 }, 41 },
+    { "add_relu", "<ir_version: 10, opset_import: [\"\": 21]> g (float[N, M] x, float[N, M] b) => (float[N, M] y) { a = Add(x, b) y = Relu(a) }", "hand_add_relu",
+        1, (int64_t)1 << 27, SQUARE(1, (int64_t)1 << 27), 2, { SQUARE(1, (int64_t)1 << 27), SQUARE(1, (int64_t)1 << 27) }, 9 },
+    { "layernorm", "<ir_version: 10, opset_import: [\"\": 21]> g (float[N, M] x, float[M] s, float[M] b) => (float[N, M] y) { y = LayerNormalization<axis = -1>(x, s, b) }", "hand_layernorm",
+        4096, 1024, SQUARE(4096, 1024), 3, { SQUARE(4096, 1024), ROW(1024), ROW(1024) }, 41 },
+    { "softmax", "<ir_version: 10, opset_import: [\"\": 21]> g (float[N, M] x) => (float[N, M] y) { y = Softmax<axis = -1>(x) }", "hand_softmax",
+        4096, 1024, SQUARE(4096, 1024), 1, { SQUARE(4096, 1024) }, 41 },
+    { "gelu", "<ir_version: 10, opset_import: [\"\": 21]> g (float[N, M] x, float[M] b, float[N, M] r) => (float[N, M] y) { a = Add(x, b) c = Gelu(a) y = Add(c, r) }", "hand_gelu",
+        4096, 1024, SQUARE(4096, 1024), 3, { SQUARE(4096, 1024), ROW(1024), SQUARE(4096, 1024) }, 41 },
+    /* sums over pairs: a row for each point, over all others, without the matrix between (unfused it is there: 1 GB) */
+    { "rbf", "<ir_version: 10, opset_import: [\"\": 21]> g (float[N, 1, 3] x, float[1, M, 3] p) => (float[N] y) <int64[1] last = {-1}> { d = Sub(x, p) q = Mul(d, d) "
+        "r = ReduceSum<keepdims = 0>(q, last) n = Neg(r) e = Exp(n) y = ReduceSum<keepdims = 0>(e, last) }", "hand_rbf",
+        16384, 16384, ROW(16384), 2, { { 3, { 16384, 1, 3 } }, { 3, { 1, 16384, 3 } } }, 5 },
 };
 
 static const char hand_text[] =
@@ -54,12 +66,13 @@ static void run_case(Ctx *cx, void *arg)
     Arena *a = arena_new(cx);
     OnnxModel *m = onnx_new(cx);
     onnx_load(cx, m, "bench.onnxtxt", c->model, strlen(c->model));
-    int64_t n = c->rows * c->cols, dims[2] = { c->rows, c->cols };
+    int64_t n = 1;
+    for (int i = 0; i < c->out.rank; i++) n *= c->out.dims[i];
     Tensor in[4], out;
     void *buf[6];
     for (int k = 0; k < c->nin; k++) {
-        int64_t count = c->vector[k] ? c->cols : n;
-        tensor_init(cx, &in[k], DT_f32, c->vector[k] ? 1 : 2, c->vector[k] ? &dims[1] : dims);
+        tensor_init(cx, &in[k], DT_f32, c->in[k].rank, c->in[k].dims);
+        int64_t count = tensor_count(&in[k]);
         in[k].data = buf[k] = block_alloc((size_t)count * 4);
         if (!buf[k]) fail(cx, E_NOMEM, "no memory for input %d", k);
         fill(buf[k], count, (uint64_t)k + 1);
