@@ -8,6 +8,7 @@
 #   gemm      matrix products against oneDNN's, float32, one thread, plain and with bias and gelu (bench/contract.c)
 #   conv      convolutions with bias and relu against oneDNN's
 #   models    real models, fused against unfused, from $SN_CASES/models when that is there (or folders in MODELS)
+#   regret    each fused kernel of those models against the kernels of its operators when nothing is fused (bench/regret.py)
 #   attention attention of many forms from the plain graph (bench/attention.sh)
 #
 # Contenders take turns within one process; figures are medians. Run it on an idle machine: the first line says how busy it is.
@@ -16,6 +17,17 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 BUILD=${BUILD:-build}
 [ "${1:-}" != aot ] || exec bash bench/aot.sh "${@:2}"
 [ "${1:-}" != --peers ] || exec bash bench/peers.sh "${@:2}"
+# inputs that mean something: a line of text has a width, the voice detector a sample rate, the classifier bytes
+model_sizes() {
+    sizes=()
+    local dir=$1 set=$1/test_data_set_0
+    case $dir in
+    *ppocr*) sizes=(-d p2o.DynamicDimension.0=1 -d p2o.DynamicDimension.1=320) ;;
+    *bert*) sizes=(-d max_seq_len_in_batch=32) ;;
+    *silero*) sizes=(-i "input=$set/input_0.pb" -i "state=$set/input_1.pb" -i "sr=$set/input_2.pb") ;;
+    *magika*) sizes=(-i "bytes=$set/input_0.pb") ;;
+    esac
+}
 what=${*:-kernels models}
 echo "$(date -u +%F) $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2-), $(nproc) processors, load $(cut -d' ' -f1 /proc/loadavg), $(cc --version | head -1)"
 for w in $what; do
@@ -35,20 +47,21 @@ for w in $what; do
         fi
         OMP_NUM_THREADS=1 "$BUILD/bench_contract" "$w"
         ;;
+    regret)
+        models=${MODELS:-$(ls -d "${SN_CASES:-../shared/cases}"/models/*/ 2>/dev/null || true)}
+        [ -n "$models" ] || { echo "regret: no models found; name folders with model.onnx in MODELS"; continue; }
+        for dir in $models; do
+            model_sizes "$dir"
+            python3 bench/regret.py "$BUILD/sinter" "$dir/model.onnx" "${sizes[@]}" --threads 1 || true
+        done
+        ;;
     models)
         models=${MODELS:-$(ls -d "${SN_CASES:-../shared/cases}"/models/*/ 2>/dev/null || true)}
         [ -n "$models" ] || { echo "models: none found; name folders with model.onnx in MODELS"; continue; }
         for threads in 1 2; do
             printf '%-24s %7s %10s %10s %6s %9s %9s %9s %8s %8s %8s\n' "model, $threads thread(s)" kernels unfused fused f/u 'cold s' 'warm s' 'first cold' 'first ms' 'temp u' 'temp f'
             for dir in $models; do
-                # inputs that mean something: a line of text has a width, the voice detector a sample rate, the classifier bytes
-                sizes=() set=$dir/test_data_set_0
-                case $dir in
-                *ppocr*) sizes=(-d p2o.DynamicDimension.0=1 -d p2o.DynamicDimension.1=320) ;;
-                *bert*) sizes=(-d max_seq_len_in_batch=32) ;;
-                *silero*) sizes=(-i "input=$set/input_0.pb" -i "state=$set/input_1.pb" -i "sr=$set/input_2.pb") ;;
-                *magika*) sizes=(-i "bytes=$set/input_0.pb") ;;
-                esac
+                model_sizes "$dir"
                 "$BUILD/sinter" bench "$dir/model.onnx" "${sizes[@]}" --threads $threads --json 2>/dev/null | python3 -c '
 import json, sys
 d = json.load(sys.stdin)
@@ -58,6 +71,6 @@ print("%-24s %3d/%3d %7.3f ms %7.3f ms %6.2f %9.2f %9.3f %9.1f %8.1f %8d %8d" % 
         done
         ;;
     attention) bash bench/attention.sh ;;
-    *) echo "run.sh: no benchmark named '$w' (kernels, rows, models, gemm, conv, attention)" >&2; exit 2 ;;
+    *) echo "run.sh: no benchmark named '$w' (kernels, rows, regret, models, gemm, conv, attention)" >&2; exit 2 ;;
     esac
 done

@@ -73,7 +73,7 @@ typedef struct Planner {
     uint8_t *pure;                      /* operations below a node that reads no memory; 0: it does */
     uint8_t *thin;                      /* operations between a node and the bytes that it is made of (see widens); 0: it is no such node */
     uint8_t *spread;                    /* a fold reads it through a view, that is, again and again */
-    int *uses;
+    int *uses, *folds;                  /* by node: readers; folds among them */
     Cascades cascades;
     const FusionRow *row; int nrow;     /* the user's, then those of fusion.def */
     VEC(int) *readers;                  /* by node: groups that read it from memory (recent ones) */

@@ -45,6 +45,7 @@ static void mark_live(Planner *p)
             p->live[n->in[i]->id] = 1;
             p->uses[n->in[i]->id]++;
             if (n->op == OP_call) p->dense[n->in[i]->id] = 1;
+            if (n->op == OP_fold) p->folds[fold_whole(n)->in[0]->id]++;
         }
     }
 }
@@ -373,7 +374,7 @@ static int candidates(Planner *p, const Node *n, Group **out, const Node **via, 
     int c = 0;
     Sources s = { 0 };
     sources_of(p, n, &s, 0);
-    for (int pass = 0; pass < (p->fuse ? 2 : 1) && !(pass && c); pass++)
+    for (int pass = 0; pass < (p->fuse ? 2 : 1) && !(pass && c && n->op != OP_fold); pass++)        /* a reduction joins no contraction, but others of the same */
         for (int i = 0; i < s.at.n && c < most; i++) {
             const Node *x = s.at.at[i];
             for (int r = 0; r < (pass ? p->readers[x->id].n : 1) && c < most; r++) {
@@ -394,6 +395,19 @@ static int candidates(Planner *p, const Node *n, Group **out, const Node **via, 
     return c;
 }
 
+/* Does a cheap node serve reductions alone, while what it needs of kernel q is stored in any case? Then they compute it as they read that: with other reductions of
+ * the same, and without a store of their own. */
+static bool left_to_folds(Planner *p, const Group *q, const Node *n)
+{
+    if (!p->fuse || q->kind != SUB_dot || !cheap(n) || p->output[n->id] || p->dense[n->id] || !p->folds[n->id] || p->folds[n->id] < p->uses[n->id]) return false;
+    for (int i = 0; i < n->nin; i++) {
+        const Node *x = n->in[i];
+        bool again = i && n->in[0] == x;
+        if (group_of(p, p->home[x->id]) == q && !again && p->uses[x->id] <= (n->nin == 2 && n->in[0] == n->in[1] ? 2 : 1)) return false;
+    }
+    return true;
+}
+
 static void place_map(Planner *p, Node *n)
 {
     Group *q[12]; const Node *via[12];
@@ -401,7 +415,7 @@ static void place_map(Planner *p, Node *n)
     bool view = n->op == OP_view;
     for (int i = 0; i < nq; i++) {
         Candidate c = { q[i], n, NULL, 0 };
-        const char *rule, *why = may_join(p, &c, CLASS_map, &rule);
+        const char *rule = "epilogue", *why = left_to_folds(p, q[i], n) ? "a reduction alone needs it, and computes it" : may_join(p, &c, CLASS_map, &rule);
         if (why) { if (group_of(p, p->home[via[i]->id]) == q[i]) refuse(p, via[i], n, rule, why); continue; }
         if (view) take_over_others(p, q[i], n, 1, &n, c.coord);
         group_take(p, q[i], n, c.coord);
@@ -828,6 +842,7 @@ Plan *plan_make(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, bool fuse, bo
     p->thin = NEWS(a, uint8_t, n);
     p->spread = NEWS(a, uint8_t, n);
     p->uses = NEWS(a, int, n);
+    p->folds = NEWS(a, int, n);
     p->readers = arena_alloc(a, size_mul(a, sizeof *p->readers, (size_t)n));
     p->writers = arena_alloc(a, size_mul(a, sizeof *p->writers, (size_t)n));
     mark_live(p);

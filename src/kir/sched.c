@@ -310,6 +310,20 @@ static void fetch_ahead(LoopKernel *k, KBlock *b, const Dim *lane, const KAxis *
     }
 }
 
+/* Columns: each step down the rows lies far from the one before. */
+enum { FETCH_ROWS = 8, FETCH_STRIDE = 512 };
+static void columns_fetch(LoopKernel *k, KBlock *b, const Dim *down)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        KStmt *s = &b->stmt.at[i];
+        Dim *c, *rest;
+        if (s->kind == KS_loop) { columns_fetch(k, s->loop->body, s->loop->blocked ? NULL : s->loop->var); continue; }
+        if (s->kind != KS_val || s->val->kind != KV_load || !down || s->val->nopnd || s->val->at.npred || k->buf.at[s->val->buf].scratch) continue;
+        if (!dim_linear(k->g, s->val->at.off, k->vec_var->var, &c, &rest) || !dim_is(c, 1) || !dim_linear(k->g, s->val->at.off, down->var, &c, &rest)) continue;
+        if (dim_hint(k->g, c) * (int64_t)dtype_size(s->val->dt) >= FETCH_STRIDE) s->val->ahead = dim_mulc(k->g, c, FETCH_ROWS);
+    }
+}
+
 static void rows_fetch(LoopKernel *k)
 {
     int64_t length = 1;
@@ -389,13 +403,14 @@ void kernel_schedule(LoopKernel *k)
         if (has_update(vec->body)) {
             int64_t vecs = dim_hint(g, vec->extent) / k->lanes;
             int folds = kernel_folds(vec->body);
-            vec->nv = folds > 2 ? 2 : folds == 1 && k->lanes >= 16 && vecs >= MANY_COLUMNS ? 16 : 4;      /* long pieces of the rows of a matrix: pages are few */
+            vec->nv = folds > 2 ? 2 : folds > 1 || k->lanes < 16 ? 4 : vecs >= MANY_COLUMNS ? 16 : 8;      /* long pieces of the rows of a matrix: pages are few */
             while (vec->nv > 1 && vecs < vec->nv) vec->nv /= 2;
             step = (int64_t)vec->nv * k->lanes;
         }
         for (int i = 0; i < k->npar; i++) if (k->par[i].var == k->vec_var) k->par[i].step = step;
     }
     if (k->sub->kind == SUB_rows && k->lanes > 1 && !vec) { rows_side_by_side(k); rows_fetch(k); }
+    if (k->sub->kind == SUB_rows && vec) columns_fetch(k, k->body, NULL);
     choose_steps(k, k->body);
     if (k->sub->kind != SUB_stream) { kernel_chunks(k); tile_loops(k); }
     kernel_vary(k);
