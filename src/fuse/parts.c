@@ -8,7 +8,10 @@
  * C depends on sizes only, never on threads: so do the results. */
 #include "fuse/fuse.h"
 
-enum { PART_ELEMENTS = 32768, LEAST_ELEMENTS = 4 * PART_ELEMENTS, ENOUGH_TASKS = 8, LEAST_PARTS = 8 };
+enum { LEAST_PARTS = 8 };
+/* Elements of a part; of a fold that is cut, at least; results that are enough to share. */
+typedef struct Cutting { int64_t part, least, enough; } Cutting;
+static const Cutting few_threads = { 32768, 4 * 32768, 8 }, many_threads = { 16384, 4 * 16384, 256 };
 
 static int64_t size_hint(const Graph *g, const Dim *d) { int64_t n = dim_hint(g, d); return n > 0 ? n : 0; }
 
@@ -24,7 +27,7 @@ static bool reads_all(Graph *g, const Node *n, const Dim *count, int depth)
 }
 
 /* The axis of f's operand to cut, and the elements of a part along it; -1: f stays whole. */
-static int choose_axis(Graph *g, const Node *f, int64_t *step)
+static int choose_axis(Graph *g, const Cutting *cut, const Node *f, int64_t *step)
 {
     const Node *x = f->in[0];
     int64_t all = 1, tasks = 1;
@@ -35,15 +38,15 @@ static int choose_axis(Graph *g, const Node *f, int64_t *step)
         all = n && all > INT64_MAX / n ? INT64_MAX : all * n;
         if (!dim_is(x->dims[k], 1)) last = k;
     }
-    if (all < LEAST_ELEMENTS) return -1;
+    if (all < cut->least) return -1;
     for (int k = 0; k < x->rank; k++) {
         int64_t n = size_hint(g, x->dims[k]);
         if (!(f->axes >> k & 1)) { tasks *= k == last ? (n + 63) / 64 : n; continue; }     /* columns go in lanes */
         if (axis < 0 || (size_hint(g, x->dims[axis]) < LEAST_PARTS && n > size_hint(g, x->dims[axis]))) axis = k;
     }
-    if (tasks >= ENOUGH_TASKS || axis < 0) return -1;
+    if (tasks >= cut->enough || axis < 0) return -1;
     int64_t n = size_hint(g, x->dims[axis]), each = all / n;         /* elements beside one place of the axis */
-    *step = (PART_ELEMENTS + each - 1) / each;
+    *step = (cut->part + each - 1) / each;
     if (*step > 64) *step = (*step + 63) / 64 * 64;
     return n >= 2 * *step && reads_all(g, x, g_count(g, x), 0) ? axis : -1;
 }
@@ -84,10 +87,10 @@ static Node *part_fold(Graph *g, const Node *f, Node *x, FoldKind kind, int axis
     return graph_add(g, &proto);
 }
 
-static Node *in_parts(Graph *g, const Node *f)
+static Node *in_parts(Graph *g, const Cutting *cut, const Node *f)
 {
     int64_t step;
-    int axis = choose_axis(g, f, &step), at = 0;
+    int axis = choose_axis(g, cut, f, &step), at = 0;
     if (axis < 0) return NULL;
     for (int k = 0; k < axis; k++) at += !(f->axes >> k & 1);        /* the parts' axis in the results */
     bool arg = f->kind == FOLD_argmax || f->kind == FOLD_argmin, narrow = dtype_is_float(f->dt) && dtype_size(f->dt) < 4 && (f->kind == FOLD_sum || f->kind == FOLD_prod);
@@ -104,12 +107,13 @@ static Node *in_parts(Graph *g, const Node *f)
     return g2(g, OP_add, place, g2(g, OP_mul, which, g_int(g, DT_i64, step)));
 }
 
-void parts_choose(Ctx *cx, Arena *a, Graph *g)
+void parts_choose(Ctx *cx, Arena *a, Graph *g, bool many)
 {
+    const Cutting *cut = many ? &many_threads : &few_threads;
     int n = g->node.n, origin = g->cur_origin, changed = 0;
     bool any = false;
     int64_t step;
-    for (int id = 0; id < n && !any; id++) any = g->node.at[id]->op == OP_fold && choose_axis(g, g->node.at[id], &step) >= 0;
+    for (int id = 0; id < n && !any; id++) any = g->node.at[id]->op == OP_fold && choose_axis(g, cut, g->node.at[id], &step) >= 0;
     if (!any) return;
     uint8_t *live = graph_live(a, g);
     Node **made = NEWS(a, Node *, n + 1);
@@ -119,7 +123,7 @@ void parts_choose(Ctx *cx, Arena *a, Graph *g)
         if ((id & 255) == 0) ctx_poll(cx);
         g->cur_origin = x->origin;
         made[id] = graph_remake(g, x, made);
-        Node *y = made[id]->op == OP_fold ? in_parts(g, made[id]) : NULL;
+        Node *y = made[id]->op == OP_fold ? in_parts(g, cut, made[id]) : NULL;
         if (y) { made[id] = y; changed++; }
     }
     for (int i = 0; i < g->output.n; i++) g->output.at[i].node = made[g->output.at[i].node->id];

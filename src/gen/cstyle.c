@@ -293,11 +293,11 @@ static bool print_team_scan(Printer *p, const KLoop *o)
 /* Iterations dealt out to the threads of a team; bounds are the same for all of them. */
 static void print_team_loop(Printer *p, const KLoop *o)
 {
-    const char *v = print_var(p, o->var), *n = print_dim(p, o->extent), *from = "";
+    const char *v = print_var(p, o->var), *n = print_dim(p, o->extent), *from = o->from ? arena_fmt(p->arena, "%s + ", print_dim(p, o->from)) : "";
     bool was = p->in_team;
     if (o->chunk) {
         print_line(p, "{");
-        chunk_open(p, o, v, "0", n);
+        chunk_open(p, o, v, o->from ? print_dim(p, o->from) : "0", n);
         from = arena_fmt(p->arena, "%sc + ", v);
         n = arena_fmt(p->arena, "%se", v);
     }

@@ -43,7 +43,7 @@ static bool row_axis(const KLoop *o, void *arg)
 {
     RowAxis *x = arg;
     if (o->var->var >= LOOP_VAR && o->var->var < MERGED_VAR) return false;
-    int64_t n = dim_hint(x->k->g, o->extent);
+    int64_t n = dim_hint(x->k->g, o->times ? o->times : o->extent);
     int near = near_accesses(x->k, x->k->body, o->var);
     if (!x->var || (near && !x->near) || ((near > 0) == (x->near > 0) && n > x->extent)) { x->var = o->var; x->extent = n; x->near = near; }
     return false;

@@ -54,6 +54,10 @@ for f in "$T"/right/*.npy; do
 done
 equal "$T/many.onnxtxt"
 
+# long folds, in parts that groups share: of all, of columns, the place of the largest
+printf '<ir_version: 10, opset_import: ["" : 13]>\ng (float[n] x, float[n,5] c) => (float y, float[5] s, int64 p)\n{ y = ReduceSum<keepdims = 0>(x)\n s = ReduceMax<axes = [0], keepdims = 0>(c)\n p = ArgMax<axis = 0, keepdims = 0>(x) }\n' >"$T/parts.onnxtxt"
+equal "$T/parts.onnxtxt" -d n=70003
+
 # the public functions: buffers on the device, in place
 expect 0 'PASSED' "$BUILD/tests/unit/t_api"
 
