@@ -107,13 +107,55 @@ static Node *in_parts(Graph *g, const Cutting *cut, const Node *f)
     return g2(g, OP_add, place, g2(g, OP_mul, which, g_int(g, DT_i64, step)));
 }
 
+/* ---- running folds ------------------------------------------------------------------------------------------------------------------------------ */
+enum { SCAN_PART = 4096, SCAN_LEAST = 16 * SCAN_PART, SCAN_ENOUGH = 256 };
+
+static Op both_of(FoldKind kind) { return kind == FOLD_sum ? OP_add : kind == FOLD_max ? OP_max : kind == FOLD_min ? OP_min : OP_COUNT; }
+
+static bool is_long_scan(const Graph *g, const Node *f)
+{
+    int64_t tasks = 1, n = f->op == OP_scan ? size_hint(g, f->dims[f->axis]) : 0;
+    for (int k = 0; n && k < f->rank; k++) if (k != f->axis) tasks *= size_hint(g, f->dims[k]);
+    return n >= SCAN_LEAST && tasks < SCAN_ENOUGH && f->rank < MAX_RANK && both_of((FoldKind)f->kind) != OP_COUNT;
+}
+
+/* For thousands of threads: parts are folded each from its own beginning; what stands before each part is a running fold of their last elements; both are put together.
+ * Not products: the part from its own beginning may be inf where the whole is 0. */
+static Node *scan_in_parts(Graph *g, const Node *f)
+{
+    FoldKind kind = (FoldKind)f->kind;
+    int axis = f->axis, rank = f->rank;
+    bool narrow = dtype_is_float(f->dt) && dtype_size(f->dt) < 4 && kind == FOLD_sum;
+    Node *x = narrow ? g_cast(g, f->in[0], DT_f32) : f->in[0];
+    Node *cut = cut_view(g, x, axis, SCAN_PART, fold_start(kind, x->dt));
+    Node *part = g_scan(g, kind, cut, axis + 1, false, false), *before;
+    Dim *dims[MAX_RANK], *last[MAX_RANK], *at[MAX_RANK], *start[MAX_RANK], *c = dim_const(g, SCAN_PART);
+    for (int k = 0, m = 0; k < rank; k++) {
+        dims[k] = k == axis ? cut->dims[axis] : x->dims[k];
+        last[m] = dim_idx(g, k, dims[k]);
+        start[k] = at[m] = dim_idx(g, k, x->dims[k]);
+        m++;
+        if (k != axis) continue;
+        start[k] = at[m - 1] = dim_div(g, dim_idx(g, k, x->dims[k]), c);
+        at[m] = dim_mod(g, dim_idx(g, k, x->dims[k]), c);
+        last[m++] = dim_const(g, SCAN_PART - 1);
+    }
+    before = g_view(g, part, rank, dims, &(View){ .nidx = rank + 1, .idx = last });
+    before = g_scan(g, kind, before, axis, true, false);
+    Node *own = g_view(g, part, rank, x->dims, &(View){ .nidx = rank + 1, .idx = at });
+    return g_cast(g, g2(g, both_of(kind), g_view(g, before, rank, x->dims, &(View){ .nidx = rank, .idx = start }), own), f->dt);
+}
+
 void parts_choose(Ctx *cx, Arena *a, Graph *g, bool many)
 {
     const Cutting *cut = many ? &many_threads : &few_threads;
     int n = g->node.n, origin = g->cur_origin, changed = 0;
     bool any = false;
     int64_t step;
-    for (int id = 0; id < n && !any; id++) any = g->node.at[id]->op == OP_fold && choose_axis(g, cut, g->node.at[id], &step) >= 0;
+    for (int id = 0; id < n && !any; id++) {
+        const Node *x = g->node.at[id];
+        any = (x->op == OP_fold && choose_axis(g, cut, x, &step) >= 0) || (many && is_long_scan(g, x));
+    }
     if (!any) return;
     uint8_t *live = graph_live(a, g);
     Node **made = NEWS(a, Node *, n + 1);
@@ -123,7 +165,7 @@ void parts_choose(Ctx *cx, Arena *a, Graph *g, bool many)
         if ((id & 255) == 0) ctx_poll(cx);
         g->cur_origin = x->origin;
         made[id] = graph_remake(g, x, made);
-        Node *y = made[id]->op == OP_fold ? in_parts(g, cut, made[id]) : NULL;
+        Node *y = made[id]->op == OP_fold ? in_parts(g, cut, made[id]) : many && is_long_scan(g, made[id]) ? scan_in_parts(g, made[id]) : NULL;
         if (y) { made[id] = y; changed++; }
     }
     for (int i = 0; i < g->output.n; i++) g->output.at[i].node = made[g->output.at[i].node->id];
