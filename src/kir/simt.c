@@ -6,8 +6,8 @@
  * group takes neighbouring rows, each by a team of its own. Sizes are hints: they decide speed only. */
 #include "kir/kir.h"
 
-enum { GROUP = 256, GROUP_HEAVY = 128, TEAM_LEAST = 32, TEAM_MOST = 512, TEAM_EACH = 4, ROW_LEAST = 24, ROW_TILE = 8, THREADS_LEAST = 16384, TURN_POINTS = 65536, TURN_BYTES = 32,
-       POINTS_ENOUGH = 131072, PACKS = 2, THREADS_PACKS = 131072, COLUMN_LEAST = 64, TEAM_COLUMN = 8, SCAN_LEAST = 512, TEAM_SCAN = 256 };
+enum { GROUP = 128, GROUP_HEAVY = 128, TEAM_LEAST = 32, TEAM_MOST = 512, TEAM_EACH = 4, ROW_LEAST = 24, ROW_TILE = 8, THREADS_LEAST = 16384, TURN_POINTS = 65536, TURN_BYTES = 32,
+       POINTS_ENOUGH = 131072, PACKS = 4, VECTORS_MOST = 16, THREADS_PACKS = 131072, COLUMN_LEAST = 64, TEAM_COLUMN = 8, SCAN_LEAST = 512, TEAM_SCAN = 256 };
 
 /* ---- which axis of a row is dealt out -------------------------------------------------------------------------------------------------- */
 /* Loads and stores inside loops over a row whose neighbours in `var` lie together. */
@@ -97,12 +97,13 @@ static void choose_team(LoopKernel *k)
     mark_folds(k->body);
 }
 
-/* Several of them at once, while there are threads enough: their loads wait together, and what they share (a division, a bias) is done once. */
-static void choose_packs(LoopKernel *k, int64_t threads)
+/* Several of them at once, while there are threads enough and registers for the vectors of one: their loads wait together, and what they share (a division, a bias) is
+ * done once. */
+static void choose_packs(LoopKernel *k, int64_t threads, int vectors)
 {
     KAxis *before = k->npar > 1 ? &k->par[k->npar - 2] : NULL;
     int packs = PACKS;
-    while (packs > 1 && ((!k->sched.joint && threads < THREADS_PACKS * (int64_t)packs) || (before && dim_hint(k->g, before->extent) < packs))) packs /= 2;
+    while (packs > 1 && (packs * vectors > VECTORS_MOST || (!k->sched.joint && threads < THREADS_PACKS * (int64_t)packs) || (before && dim_hint(k->g, before->extent) < packs))) packs /= 2;
     if (packs == 1) return;
     k->packs = packs;
     if (before) before->step = packs;
@@ -130,7 +131,7 @@ static void choose_pack(LoopKernel *k)
     if (!near || pack == 1) return;
     k->pack = pack;
     last->step = pack;
-    choose_packs(k, points / pack);
+    choose_packs(k, points / pack, near);
 }
 
 const KAddr *simt_pack_at(const LoopKernel *k, const KStmt *s)
