@@ -1,0 +1,162 @@
+/* Rows: short ones several side by side, ones past the caches stored around them, what a reduction alone needs left to it, gathers below what they pick from. */
+#include "graphs.h"
+
+/* Lengths around the lanes and numbers of rows that are no multiple of a tile; a result for each row beside the results of its elements. */
+static int64_t row_count, row_length;
+static void short_rows_graph(Bench *b)
+{
+    Graph *g = b->g;
+    Node *x = input(b, DT_f32, DIMS(row_count, row_length)), *c = input(b, DT_f32, DIMS(row_length));
+    next(b);
+    Node *y = g2(g, OP_add, x, c);
+    next(b);
+    Node *mean = g_mean(g, y, 2, true), *d = g2(g, OP_sub, y, mean), *var = g_mean(g, g2(g, OP_mul, d, d), 2, true);
+    Node *n = g2(g, OP_div, d, g1(g, OP_sqrt, g2(g, OP_add, var, g_scalar(g, DT_f32, 1e-5))));
+    output(b, n);
+    output(b, mean);
+    next(b);
+    output(b, g_softmax(g, n, 2, false));
+}
+
+static void short_rows(void **state)
+{
+    static const int64_t lengths[] = { 2, 5, 15, 16, 17, 64, 77, 128, 129 };
+    for (size_t i = 0; i < COUNT_OF(lengths); i++)
+        for (row_count = 32; row_count < 36; row_count++) {
+            row_length = lengths[i];
+            check(state, short_rows_graph, 2e-5, 0);
+        }
+}
+
+/* Half precision, and a mask that is read by the lanes of several rows. */
+static void short_half_graph(Bench *b)
+{
+    Graph *g = b->g;
+    Node *x = input(b, DT_f16, DIMS(37, 40)), *m = input(b, DT_bool, DIMS(37, 40));
+    next(b);
+    Node *y = g_where(g, m, g_cast(g, x, DT_f32), g_scalar(g, DT_f32, -INFINITY));
+    output(b, g_softmax(g, y, 2, false));
+    output(b, g_fold(g, FOLD_max, x, 2, false));
+}
+static void short_half(void **state) { check(state, short_half_graph, 2e-5, 0); }
+
+/* A matrix past the caches, with a length that leaves a tail and rows that begin anywhere: its stores pass by the caches where they may. */
+static void long_run(Ctx *cx, void *arg)
+{
+    Bench *b = arg;
+    enum { N = 1100, M = 8001 };
+    b->a = arena_new(cx);
+    b->g = graph_new(cx, b->a);
+    Node *x = input(b, DT_f32, DIMS(N, M));
+    output(b, g_softmax(b->g, x, 2, false));
+    Segment *s = segment_new(cx, &b->dev->target, b->g, &(ProgramOptions){ .fuse = true });
+    const char *why = "";
+    int64_t *syms = NEWS(b->a, int64_t, b->g->sym.n + 1);
+    Tensor got = { 0 };
+    assert_true(segment_serves(cx, b->a, s, b->in, syms, &why));
+    segment_run(cx, b->a, s, b->in, syms, &got, NULL, NULL);
+    const float *p = b->in[0].data, *q = got.data;
+    for (int i = 0; i < N; i += 7, p += 7 * M, q += 7 * M) {
+        double sum = 0;
+        for (int j = 0; j < M; j++) sum += exp(p[j]);
+        for (int j = 0; j < M; j++) if (!(fabs(q[j] - exp(p[j]) / sum) <= 2e-6 * exp(p[j]) / sum + 1e-12)) fail_msg("row %d, element %d: %.9g, wanted %.9g", i, j, q[j], exp(p[j]) / sum);
+    }
+    segment_free(s);
+    arena_free(b->a);
+}
+
+static void past_the_caches(void **state)
+{
+    Shared *d = *state;
+    Bench b = { .dev = d, .cx = &d->cx };
+    if (guard_call(&d->cx, long_run, &b) != E_OK) fail_msg("%s", d->cx.text);
+}
+
+/* A sum of squares of a product: the squares are not stored, and both sums read the product once. */
+static void squares_graph(Bench *b)
+{
+    Graph *g = b->g;
+    Node *a = input(b, DT_f32, DIMS(40, 24)), *w = input(b, DT_f32, DIMS(24, 90));
+    next(b);
+    Node *h = g_matmul(g, a, w);
+    next(b);
+    Node *q = g2(g, OP_mul, h, h);
+    next(b);
+    output(b, g_fold(g, FOLD_sum, h, 2, false));
+    next(b);
+    output(b, g_fold(g, FOLD_sum, q, 2, false));
+}
+static void squares(void **state) { check(state, squares_graph, 1e-4, 2); }
+
+/* The loss of a classifier picks from scores: one kernel, no matrix of logarithms. */
+static void picked_graph(Bench *b)
+{
+    Graph *g = b->g;
+    Node *x = input(b, DT_f32, DIMS(50, 70)), *t = input(b, DT_i64, DIMS(50, 1));
+    for (int i = 0; i < 50; i++) ((int64_t *)b->in[1].data)[i] = i * 13 % 70;
+    next(b);
+    Node *l = g_softmax(g, x, 2, true);
+    Dim *dims[2] = { x->dims[0], dim_const(g, 1) }, *idx[2] = { dim_idx(g, 0, dims[0]), dim_idx(g, DIM_OPERAND, x->dims[1]) };
+    next(b);
+    output(b, g1(g, OP_neg, g_gather(g, l, 1, &t, 2, dims, &(View){ .nidx = 2, .idx = idx })));
+}
+static void picked(void **state) { check(state, picked_graph, 2e-5, 1); }
+
+/* An index outside of the axis is still found, though what it picks from has moved. */
+typedef struct Outside { Bench *b; Segment *s; int64_t *syms; Status st; } Outside;
+static void outside_segment(Ctx *cx, void *arg)
+{
+    Outside *o = arg;
+    Tensor got = { 0 };
+    segment_run(cx, o->b->a, o->s, o->b->in, o->syms, &got, NULL, NULL);
+}
+
+static void outside_run(Ctx *cx, void *arg)
+{
+    Outside *o = arg;
+    Bench *b = o->b;
+    b->a = arena_new(cx);
+    b->g = graph_new(cx, b->a);
+    picked_graph(b);
+    ((int64_t *)b->in[1].data)[17] = 70;
+    o->s = segment_new(cx, &b->dev->target, b->g, &(ProgramOptions){ .fuse = true });
+    const char *why = "";
+    o->syms = NEWS(b->a, int64_t, b->g->sym.n + 1);
+    assert_true(segment_serves(cx, b->a, o->s, b->in, o->syms, &why));
+    o->st = guard_call(cx, outside_segment, o);
+    segment_free(o->s);
+    arena_free(b->a);
+}
+
+static void outside(void **state)
+{
+    Shared *d = *state;
+    Bench b = { .dev = d, .cx = &d->cx };
+    Outside o = { .b = &b };
+    if (guard_call(&d->cx, outside_run, &o) != E_OK) fail_msg("%s", d->cx.text);
+    assert_int_equal(o.st, E_INVALID);
+}
+
+/* Columns, many and few, by all ways of going down them. */
+static void columns_graph(Bench *b)
+{
+    Node *x = input(b, DT_f32, DIMS(row_count, row_length));
+    next(b);
+    output(b, g_fold(b->g, FOLD_max, x, 1, false));
+    next(b);
+    output(b, g_fold(b->g, FOLD_sum, g1(b->g, OP_abs, x), 1, false));
+}
+static void columns(void **state)
+{
+    static const int64_t sizes[][2] = { { 30, 16 }, { 9, 130 }, { 50, 513 }, { 3, 5000 } };
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) { row_count = sizes[i][0]; row_length = sizes[i][1]; check(state, columns_graph, 2e-5, 0); }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(short_rows), cmocka_unit_test(short_half), cmocka_unit_test(past_the_caches), cmocka_unit_test(squares), cmocka_unit_test(picked),
+        cmocka_unit_test(outside), cmocka_unit_test(columns),
+    };
+    return cmocka_run_group_tests_name("rows", tests, open_all, close_all);
+}
