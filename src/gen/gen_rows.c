@@ -17,16 +17,16 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Measured on an H200. */
 enum { MOST_THREADS = 512, BLOCK = 128,     /* threads of a row, of a block at least */
-    VECTORS = 4,                            /* of a thread, where more threads are to be had */
+    VECTORS = 4, VECTORS_LONG = 6,          /* of a thread, where more threads are to be had; in long rows */
     WORDS = 40, WORDS_MOST = 72,            /* registers for the row in a thread, and where no more threads are to be had */
-    WORKING = 40, LEAST = 64,               /* registers beside the row's; of a thread in all, at least */
+    WORKING = 32, LEAST = 64,               /* registers beside the row's; of a thread in all, at least */
     REGISTERS = 65536,                      /* of a multiprocessor */
-    /* with a ring */
+    BLOCKS = 2,                             /* of a multiprocessor hide each other's waits: where there are fewer, rows come through a ring */
+    /* the ring */
     ROOM = 233472, ROOM_TAKEN = 1024,       /* bytes of shared memory of a multiprocessor; taken of it by each block */
-    RING_LEAST = 512,                       /* bytes of a row: a shorter one is not worth a copy */
-    TEAMS = 256,                            /* threads of a block of several rows */
-    ROWS_AHEAD = 4, PIECE = 16384,          /* a ring's rows at most; bytes of a piece of a long row at least */
+    ROWS_AHEAD = 4, PIECES = 3,             /* a ring's rows at most; its pieces of a long row: each costs a barrier, so few and large ones */
     WIDEST = 1024, ENOUGH = 1024,           /* threads of a row at most; of a multiprocessor: more do not help */
     VECTORS_MOST = 16, CLUSTER_MOST = 8 };
 
@@ -240,12 +240,22 @@ static void mark_kept(Rows *r, bool again)
     for (int i = 0; i < r->slot.n; i++) r->slot.at[i].kept = again && last_use(r, &r->slot.at[i], true) > r->slot.at[i].last;
 }
 
-/* One row after the other, each loaded as it comes. */
-static bool choose_plain(Rows *r)
+static void take_shape(Rows *r, int w, int64_t v, int each)
+{
+    r->w = w; r->v = (int)v; r->need = (int)v * each; r->cluster = 1; r->stages = 0;
+    r->rows = w <= 32 && w < BLOCK ? BLOCK / w : 1;
+    int threads = r->w * r->rows, registers = r->need + WORKING > LEAST ? r->need + WORKING : LEAST;
+    r->blocks = REGISTERS / (threads * registers) > 1 ? REGISTERS / (threads * registers) : 1;
+}
+
+/* No more threads than a row of so many vectors has use for, v for each; a power of two within a warp. */
+static int tight(int64_t nvec, int64_t v, int w) { return w <= 32 ? w : (int)(((nvec + v - 1) / v + 31) / 32 * 32); }
+
+/* A row is loaded as a block comes to it, and the blocks hide each other's waits: `some` of them must fit. */
+static bool choose_plain(Rows *r, int some)
 {
     int64_t nvec = (r->n + r->e - 1) / r->e;
-    r->cluster = 1;
-    for (int pass = 0; pass < 2; pass++) {
+    for (int pass = 0; pass < (some > 1 ? 1 : 2); pass++) {
         mark_kept(r, pass == 1);
         int each = words_kept(r, r->again);
         for (int w = 8; w <= MOST_THREADS; w *= 2) {
@@ -253,12 +263,8 @@ static bool choose_plain(Rows *r)
             bool last = w == MOST_THREADS;
             if (!last && (r->again || v > VECTORS)) continue;
             if (v * each > (last ? WORDS_MOST : WORDS) && !(v == 1 && !last && each <= 96)) continue;
-            r->w = w; r->v = (int)v; r->need = (int)v * each;
-            r->rows = w < BLOCK ? BLOCK / w : 1;
-            if (w > 32 && r->rows > 1) r->rows = 1;
-            int threads = r->w * r->rows, registers = r->need + WORKING > LEAST ? r->need + WORKING : LEAST;
-            r->blocks = REGISTERS / (threads * registers) > 1 ? REGISTERS / (threads * registers) : 1;
-            return true;
+            take_shape(r, tight(nvec, v, w), v, each);
+            if (r->blocks >= some && (some == 1 || v <= VECTORS_LONG)) return true;
         }
     }
     return false;
@@ -297,33 +303,28 @@ static bool ring_fits(Rows *r, int w, int cluster, bool again, bool once, int *r
 {
     int64_t nvec = (r->n + r->e - 1) / r->e, share = (nvec + cluster - 1) / cluster, v = (share + w - 1) / w, ring, fetched;
     ring_slots(r, once, &ring, &fetched);
-    if (!ring || r->n * ring < RING_LEAST || v > VECTORS_MOST) return false;
     mark_kept(r, again);
-    r->w = w; r->v = (int)v; r->cluster = cluster;
-    r->rows = w <= 32 ? TEAMS / w : 1;
-    r->need = (int)v * words_kept(r, again);
-    int threads = w * r->rows, registers = r->need + WORKING > LEAST ? r->need + WORKING : LEAST;
+    if (!ring || v > VECTORS_MOST || (once && !fetched)) return false;
+    take_shape(r, w, v, words_kept(r, again));
+    r->cluster = cluster;
     if (!again && r->need > WORDS) return false;
-    if (again && (r->need > WORDS_MOST || (int64_t)threads * (r->need + WORKING / 2) > REGISTERS)) return false;
-    int blocks = REGISTERS / (threads * registers);
-    for (blocks = blocks > 0 ? blocks : 1; blocks > 0; blocks--) {
-        int64_t part = v * w * r->e, parts = w > 32 || cluster > 1 ? 1024 * cluster : 0, keep = (fetched * part + 127) / 128 * 128;
-        int64_t left = ROOM / blocks - ROOM_TAKEN - parts - keep - 1024;
-        if (left < 0) continue;
-        int64_t row = (ring * part + 127) / 128 * 128, room = left / r->rows;
+    if (r->need + WORKING > REGISTERS / ((w + 127) / 128 * 128) / 8 * 8) return false;      /* warps come in fours, registers in eights */
+    for (; r->blocks > 0; r->blocks--) {
+        int64_t part = v * w * r->e, parts = 1024 * cluster, keep = (fetched * part + 127) / 128 * 128, row = (ring * part + 127) / 128 * 128;
+        int64_t room = ROOM / r->blocks - ROOM_TAKEN - parts - keep - 1024;
+        if (room < 0) continue;
         r->steps = (int)v; r->pieces = 1; r->piece = (int)row;
         r->stages = room / row < ROWS_AHEAD ? (int)(room / row) : ROWS_AHEAD;
         if (r->stages < 2) {            /* long rows: piece by piece */
-            if (w <= 32 || r->released) continue;
-            for (r->steps = 1; r->steps < v && ring * r->steps * w * r->e < PIECE; r->steps++) { }
+            if (r->released) continue;
+            for (r->steps = 1; ring * (r->steps + 1) * w * r->e * PIECES <= room - 128 * PIECES && 2 * r->steps < v; r->steps++) { }
             r->pieces = (int)((v + r->steps - 1) / r->steps);
             r->piece = (int)((ring * r->steps * w * r->e + 127) / 128 * 128);
             r->stages = (int)(room / r->piece);
             if (r->stages < 2 || (int64_t)r->stages * r->piece * 4 < row * 5) continue;
         }
         r->once = (int)keep;
-        r->blocks = blocks;
-        r->room = (int)(keep + (int64_t)r->rows * r->stages * r->piece + parts + 8 * (r->rows * r->stages + 1));
+        r->room = (int)(keep + (int64_t)r->stages * r->piece + parts + 8 * (r->stages + 3));
         int64_t at = 0, first = 0;
         for (int i = 0; i < r->slot.n; i++) {
             Slot *s = &r->slot.at[i];
@@ -331,40 +332,35 @@ static bool ring_fits(Rows *r, int w, int cluster, bool again, bool once, int *r
             if (s->from == FROM_ring) { s->at = (int)at; at += size * r->steps * w * r->e; }
             if (s->from == FROM_once) { s->at = (int)first; first += size * part; }
         }
-        *resident = blocks * threads < ENOUGH ? blocks * threads : ENOUGH;
+        *resident = r->blocks * w < ENOUGH ? r->blocks * w : ENOUGH;
         return true;
     }
     return false;
 }
 
-/* The fewest blocks for a row that leave room for what is fetched once; of the threads, as many as a multiprocessor can use, in the narrowest groups. */
+/* The fewest blocks for a row: their reductions wait for each other. Then, what is read alike fetched once if there is room; nothing computed twice if the registers
+ * hold it; and as many threads as a multiprocessor can use, in the narrowest groups. */
 static bool choose_ring(Rows *r)
 {
-    int64_t nvec = (r->n + r->e - 1) / r->e;
-    for (int pass = 0; pass < 4; pass++) {
-        const bool once = pass < 2, again = pass & 1;
-        int best = 0, best_w = 0, best_c = 0, resident = 0;
-        for (int c = 1; c <= CLUSTER_MOST && !best; c *= 2)
-            for (int w = 8; w <= WIDEST; w = w < 256 ? 2 * w : w + 128) {
+    int64_t nvec = (r->n + r->e - 1) / r->e, none;
+    for (int c = 1; c <= CLUSTER_MOST; c *= 2)
+        for (int pass = 0; pass < 4; pass++) {
+            const bool once = pass < 2, again = pass & 1;
+            int best = 0, best_w = 0, resident = 0;
+            for (int w = 256; w <= WIDEST; w += 128) {
                 int64_t share = (nvec + c - 1) / c, v = (share + w - 1) / w;
-                if ((w <= 32 && (v > VECTORS || c > 1)) || (w > 32 && nvec <= 32 * VECTORS)) continue;
-                int tight = w <= 32 ? w : (int)(((share + v - 1) / v + 31) / 32 * 32);       /* no more threads than the row has vectors for */
-                if (tight <= 32 && w > 32) continue;
-                if (ring_fits(r, tight, c, again, once, &resident) && resident > best) { best = resident; best_w = tight; best_c = c; }
-                if (w <= 32 && best) break;
+                if (ring_fits(r, tight(share, v, w), c, again, once, &resident) && resident > best) { best = resident; best_w = r->w; }
             }
-        if (best) return ring_fits(r, best_w, best_c, again, once, &resident);
-    }
-    int64_t none;
+            if (best) return ring_fits(r, best_w, c, again, once, &resident);
+        }
     ring_slots(r, false, &none, &none);
     for (int i = 0; i < r->slot.n; i++) r->slot.at[i].from = FROM_memory;
-    r->stages = 0;
     return false;
 }
 
 static bool choose_shape(Rows *r, bool bulk)
 {
-    return choose_vector(r) && ((bulk && choose_ring(r)) || choose_plain(r));
+    return choose_vector(r) && (choose_plain(r, BLOCKS) || (bulk && choose_ring(r)) || choose_plain(r, 1));
 }
 
 static const char *slot_name(Rows *r, const Slot *s) { return arena_fmt(r->a, passes_by(s) ? "r%d" : "r%d[s]", s->id); }
@@ -439,6 +435,7 @@ static void load_slot(Rows *r, const Slot *s, bool bounded)
         const char *at = arena_fmt(r->a, "%s + (%d + (%s * %d + own) * %d)", s->from == FROM_ring ? "in" : "room", s->at, step, r->w, bytes);
         if (in) print_line(&r->p, "if (%s) %s.load(%s); else %s.clear();", in, to, at, to);
         else print_line(&r->p, "%s.load(%s);", to, at);
+        if (s->from == FROM_ring) print_line(&r->p, "seen |= %s.some();", to);
         return;
     }
     const char *how = r->w == MOST_THREADS && varies(r, s) && !r->k->buf.at[s->buf].write ? "stream" : "load";
@@ -446,14 +443,35 @@ static void load_slot(Rows *r, const Slot *s, bool bounded)
     else print_line(&r->p, "%s.%s(%s);", to, how, slot_at(r, s));
 }
 
-static const char *meet(const Rows *r) { return r->w > 32 ? "__syncthreads();" : "__syncwarp();"; }
-
-/* A stage's elements are in registers: it is asked for what comes next. met: all threads have just been waited for. */
+/* A stage's elements are in registers, of all threads: it is asked for what comes next. A barrier alone waits for no load that is on its way, and what is copied
+ * into the stage could overtake it; so the barrier gets a word of what was loaded. met: the last reduction was made of the elements, and all threads took part. */
 static void ring_next(Rows *r, bool met)
 {
-    if (!met) print_line(&r->p, "%s", meet(r));
+    if (!met) print_line(&r->p, "__syncthreads_or((int)(seen & zero));");
     print_line(&r->p, "if (t == 0) ask(stage);");
     print_line(&r->p, "if (++stage == %d) { stage = 0; turn ^= 1; }", r->stages);
+}
+
+/* Is v computed of the elements of a slot? */
+static bool made_of(const Rows *r, const KVal *v, const Slot *s)
+{
+    if (!v || !in_row(r, v)) return false;
+    if (v->kind == KV_load && r->slot_of[v->id] == s) return true;
+    bool any = false;
+    for (int i = 0; i < v->nin && !any; i++) any = made_of(r, v->in[i], s);
+    return any;
+}
+
+/* Does the reduction at the end of the loop take all that comes through the ring? */
+static bool takes_ring(const Rows *r, const KBlock *b)
+{
+    for (int i = 0; i < r->slot.n; i++) {
+        const Slot *s = &r->slot.at[i];
+        bool any = s->from != FROM_ring;
+        for (int j = 0; j < b->stmt.n && !any; j++) any = b->stmt.at[j].kind == KS_update && made_of(r, b->stmt.at[j].fold->value, s);
+        if (!any) return false;
+    }
+    return true;
 }
 
 static void ring_wait(Rows *r)
@@ -508,22 +526,22 @@ static void open_ring(Rows *r, const char *group, const char *groups)
 {
     Printer *p = &r->p;
     Arena *a = r->a;
-    int bars = r->rows * r->stages + 1, parts = r->room - 8 * bars - (r->w > 32 || r->cluster > 1 ? 1024 * r->cluster : 0), threads = r->w * r->rows;
+    int bars = r->stages + 1, own = 8 * (bars + 2), parts = r->room - own - 1024 * r->cluster;
     int64_t part = (int64_t)r->v * r->w * r->e, piece = (int64_t)r->steps * r->w * r->e;
     print_line(p, "ROOM(room);");
-    if (r->w > 32 || r->cluster > 1) print_line(p, "i64 *const shared = (i64 *)(room + %d);", parts);
-    print_line(p, "i64 *const bars = (i64 *)(room + %d), *const filled = bars + thread / %d * %d;", r->room - 8 * bars, r->w, r->stages);
-    print_line(p, "u8 *const ring = room + (%d + thread / %d * %d);", r->once, r->w, r->stages * r->piece);
+    print_line(p, "i64 *const shared = (i64 *)(room + %d), *const filled = (i64 *)(room + %d);", parts, r->room - own);
+    print_line(p, "u8 *const ring = room + %d;", r->once);
     if (r->cluster > 1) print_line(p, "const u32 rank = cluster_rank();");
-    print_line(p, "for (int i = thread; i < %d; i += %d) filled_open(bars + i);", bars, threads);
+    print_line(p, "if (t < %d) filled_open(filled + t);", bars);
     print_line(p, "filled_opened();");
     print_line(p, r->cluster > 1 ? "cluster_meet();" : "__syncthreads();");
-    print_line(p, "i64 ahead = %s * %d;", group, r->rows);
-    if (r->pieces > 1) print_line(p, "int part = 0;");
+    print_line(p, "/* one thread's, and not worth registers of all */");
+    print_line(p, "i64 &ahead = filled[%d], &part = filled[%d];", bars, bars + 1);
+    print_line(p, "if (t == 0) { ahead = %s; part = 0; }", group);
     print_line(p, "/* starts the copies of the next %s into a stage */", r->pieces > 1 ? "piece of a row" : "row");
     print_line(p, "const auto ask = [&](int stage) {");
     print_line(p, "if (ahead >= total) return;");
-    print_line(p, r->rows > 1 ? "const i64 point = imin(ahead + thread / %d, total - 1);" : "const i64 point = ahead;", r->w);
+    print_line(p, "const i64 point = ahead;");
     print_point(p);
     const char *start = r->cluster > 1 ? arena_fmt(a, "(i64)rank * %lld", (long long)part) : "0";
     if (r->pieces > 1) start = arena_fmt(a, "%s + part * %lld", start, (long long)piece);
@@ -543,24 +561,24 @@ static void open_ring(Rows *r, const char *group, const char *groups)
     }
     if (r->pieces > 1) print_line(p, "if (++part < %d) return;", r->pieces);
     if (r->pieces > 1) print_line(p, "part = 0;");
-    print_line(p, "ahead += (i64)%s * %d;", groups, r->rows);
+    print_line(p, "ahead += %s;", groups);
     print_line(p, "};");
     if (r->once) {
         print_line(p, "/* the same for all rows */");
-        print_line(p, "if (thread == 0) {");
+        print_line(p, "if (t == 0) {");
         print_line(p, "const i64 %s = %s;", row_var(r), r->cluster > 1 ? arena_fmt(a, "(i64)rank * %lld", (long long)part) : "0");
         print_line(p, "const u32 n = (u32)imax(0, imin(%lld, %lld - %s));", (long long)part, (long long)r->n, row_var(r));
         size = 0;
         for (int i = 0; i < r->slot.n; i++) if (r->slot.at[i].from == FROM_once) size += (int64_t)dtype_size(r->slot.at[i].dt);
-        print_line(p, "filled_expect(bars + %d, n * %d);", bars - 1, (int)size);
+        print_line(p, "filled_expect(filled + %d, n * %d);", bars - 1, (int)size);
         for (int i = 0; i < r->slot.n; i++) {
             const Slot *s = &r->slot.at[i];
-            if (s->from == FROM_once) print_line(p, "if (n) fill(room + %d, %s, n * %d, bars + %d);", s->at, slot_at(r, s), (int)dtype_size(s->dt), bars - 1);
+            if (s->from == FROM_once) print_line(p, "if (n) fill(room + %d, %s, n * %d, filled + %d);", s->at, slot_at(r, s), (int)dtype_size(s->dt), bars - 1);
         }
         print_line(p, "}");
     }
     print_line(p, "if (t == 0) for (int i = 0; i < %d; i++) ask(i);", r->stages);
-    if (r->once) print_line(p, "filled_wait(bars + %d, 0);", bars - 1);
+    if (r->once) print_line(p, "filled_wait(filled + %d, 0);", bars - 1);
     print_line(p, "int stage = 0;");
     print_line(p, "u32 turn = 0;");
 }
@@ -669,9 +687,7 @@ static void print_row_loop(Rows *r, int l)
         if (k->first == l && r->holds[k->val->id] == q + 1) print_line(p, "%s h%d[%d][%d];", held(k->val->dt), k->val->id, r->v, r->e);
     }
     const bool pieces = load_slots(r, l);           /* each is worked on as it comes */
-    bool folds = false;
-    for (int i = 0; i < b->stmt.n; i++) folds |= b->stmt.at[i].kind == KS_update;
-    const bool next = r->stages && r->pieces == 1 && l == r->released, met = folds && r->w > 32;
+    const bool next = r->stages && r->pieces == 1 && l == r->released, met = r->released == 0 && takes_ring(r, b);
     if (next && !met && !by_step_in(r, l)) ring_next(r, false);
     if (pieces) piece_open(r);
     else steps_open(r);
@@ -764,7 +780,7 @@ bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *words, bo
     const char *groups = r->cluster > 1 ? arena_fmt(a, "(%s / %d)", words->groups, r->cluster) : words->groups;
     print_prepare(p);
     print_line(p, "const int t = thread %% %d;", r->w);
-    if (r->w <= 32) print_line(p, "i64 *const shared = 0;");
+    if (r->w <= 32 && !r->stages) print_line(p, "i64 *const shared = 0;");
     print_line(p, "int flip = 0;");
     print_line(p, "const u32 zero = (u32)((u64)total >> 62);");
     if (r->stages) open_ring(r, group, groups);
@@ -777,6 +793,7 @@ bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *words, bo
     print_point(p);
     print_line(p, "u32 own = t;");              /* or all that is reckoned from it would be kept from row to row, in more registers than there are */
     print_line(p, "ADD_UNSEEN(own, zero);");
+    if (r->stages) print_line(p, "u32 seen = 0;");
     print_rows(r);
     print_line(p, "}");
     SimtFrame f = { .threads = r->w * r->rows, .each = r->rows, .blocks = r->blocks, .cluster = r->cluster };

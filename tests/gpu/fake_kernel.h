@@ -71,6 +71,7 @@ static void fake_meet(FakeMeeting *m, int all)
 }
 
 static inline void __syncthreads(void) { fake_meet(&fake_block[fake_me / fake_n], fake_n); }
+static inline int __syncthreads_or(int x) { (void)x; __syncthreads(); return 0; }      /* of what is 0 in all threads */
 static inline void __syncwarp(void) { fake_meet(&fake_warp[fake_me / 32], 32); }
 template <class T> static T fake_shuffle(T v, int from)
 {
