@@ -197,8 +197,8 @@ static void test_old_value_is_kept(void **state)
                 "t = Add(x, one) a = ScatterElements(t, i, v) b = Mul(t, one) p = ScatterElements(t, i, w) w = Neg(v) c = Add(p, a) }",
                 "f32[3] 1 2 3; i64[1] 1", "f32[3] 2 100 4; f32[3] 2 3 4; f32[3] 4 0 8", 0);
     /* pieces of a join that are written where the scatter works: all of them before it */
-    trial_gives(OPSET(18) "g (float[2] x, float[2] z, int64[2] i, float[2] u) => (float[6] y) { j = Concat<axis = 0>(x, z, x) y = ScatterElements<reduction = \"min\">(j, i, u) }",
-                "f32[2] 1 2; f32[2] 3 4; i64[2] 2 5; f32[2] -1 -2", "f32[6] 1 2 -1 4 1 -2", 0);
+    trial_gives(OPSET(18) "g (float[2] x, float[2] z, float[2] u) => (float[6] y) <int64[2] i = {2, 5}> { j = Concat<axis = 0>(x, z, x) y = ScatterElements<reduction = \"min\">(j, i, u) }",
+                "f32[2] 1 2; f32[2] 3 4; f32[2] -1 -2", "f32[6] 1 2 -1 4 1 -2", 0);
 }
 
 /* Results that nobody reads. */
