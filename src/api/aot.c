@@ -463,14 +463,16 @@ static void print_source(Aot *x, AotSet *set, int nset, int64_t workspace, Text 
     text_add(t, "/* %s, made by sinter %s%s%s\n *\n", x->lower, SINTER_VERSION, o->command ? ": " : "", o->command ? o->command : "");
     text_add(t, " * Compile: cc -std=c11 -O2 -fwrapv -c %s.c%s\n", x->lower, o->weights == AOT_BIN ? "   (with the file of weights in the current folder, or its folder as -I)" : "");
     text_add(t, " * A program that reads and writes .npy files: cc -std=c11 -O2 -fwrapv -DMODEL_MAIN %s.c -lm -o %s\n", x->lower, x->lower);
+    const bool vectors = strcmp(set[nset - 1].isa, "plain") != 0;
+    if (vectors) text_add(t, " * gcc notes that GCC 4.6 changed how large vectors are passed; they go between functions of this file only: -Wno-psabi.\n");
     text_add(t, " * Memory: %" PRId64 " bytes from the caller, %zu bytes of weights; no other. */\n", workspace, x->weights.n);
     text_add(t, "#include \"%s.h\"\n\n#include <string.h>\n\n", x->lower);
     text_add(t, "#if defined __BYTE_ORDER__ && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__\n#error \"this file is for little-endian machines\"\n#endif\n"
         "/* sums and products are rounded apart, and integers wrap; clang takes the latter from -fwrapv only */\n"
         "#if defined __clang__\n#pragma STDC FP_CONTRACT OFF\n#elif defined __GNUC__\n#pragma GCC optimize(\"fp-contract=off\", \"wrapv\", \"no-math-errno\", \"no-trapping-math\")\n#endif\n"
         "#define UNROLL _Pragma(\"GCC unroll 16\")\n");
-    if (strcmp(set[nset - 1].isa, "plain"))
-        text_add(t, "#ifdef __GNUC__          /* vectors go between functions of this file only */\n#pragma GCC diagnostic ignored \"-Wpsabi\"\n#endif\n");
+    if (vectors)
+        text_add(t, "#ifdef __GNUC__\n#pragma GCC diagnostic ignored \"-Wpsabi\"\n#endif\n");
     text_add(t, "\n");
     text_put(t, file_types, strlen(file_types));
     Text runs = { .arena = x->a };
