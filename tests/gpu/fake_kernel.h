@@ -159,6 +159,9 @@ static void fake_thread(void)
     }
 }
 
+/* The stacks go with the module. */
+__attribute__((destructor)) static void fake_end(void) { free(fake_uc); free(fake_stack); free(fake_done); }
+
 /* A launch. Words are 8 bytes each; all parameters of a kernel are. */
 extern "C" int fake_launch(void *fn, unsigned groups, unsigned threads, unsigned cluster, unsigned shared, void **param, int nparam)
 {
