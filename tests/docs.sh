@@ -10,6 +10,7 @@ BUILD=${BUILD:-$PWD/build}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export SN_CACHE=$work/cache
+mkdir -p build                          # where the documents put what they make
 passed=0 failed=0 skipped=0
 wrong() { printf '%s\n' "$1"; failed=$((failed + 1)); }
 
