@@ -17,6 +17,7 @@ typedef enum NodeClass { CLASS_free, CLASS_map, CLASS_fold, CLASS_dot, CLASS_who
 Group *group_of(const Planner *p, int home)
 {
     if (home < 0) return NULL;
+    ASSERT(home < p->group.n);
     Group *q = p->group.at[home];
     while (q->merged >= 0) q = p->group.at[q->merged];
     return q;

@@ -143,7 +143,7 @@ static Node *without_shuffle(Shuffle *s, Node *n)
         r = graph_add(g, &proto);
         for (int k = 0; k < s->axis; k++) axis -= n->axes >> k & 1;
     } else r = x;
-    Dim *idx[MAX_RANK], *map[MAX_RANK] = { 0 };
+    Dim *idx[MAX_RANK] = { 0 }, *map[MAX_RANK] = { 0 };
     for (int k = 0; k < r->rank; k++) idx[k] = dim_idx(g, k, r->dims[k]);
     map[s->axis] = idx[axis];
     idx[axis] = dim_subst(g, s->to, s->axis + 1, map);

@@ -70,9 +70,10 @@ static Tile tile_best(const LoopKernel *k, int regs, int64_t rows, int64_t vecs,
             if (!nv && v > 1 && v > vecs) continue;
             bool far = steps * v * k->lanes * 4 > PANEL_BYTES;
             int rest = (int)(vecs % v);
-            double tiles = (double)((rows + m - 1) / m), cost = (double)(vecs / v) * (steps * step_cycles(m, v, far) + TILE_CYCLES);
+            int64_t tiles = (rows + m - 1) / m, blocks = vecs / v;
+            double cost = (double)blocks * (steps * step_cycles(m, v, far) + TILE_CYCLES);
             if (rest) cost += steps * step_cycles(m, rest, far) + TILE_CYCLES;
-            cost *= tiles;
+            cost *= (double)tiles;
             if (least >= 0 && cost >= least) continue;
             best = (Tile){ m, v };
             least = cost;
