@@ -45,7 +45,8 @@ static int choose_axis(Graph *g, const Cutting *cut, const Node *f, int64_t *ste
         if (axis < 0 || (size_hint(g, x->dims[axis]) < LEAST_PARTS && n > size_hint(g, x->dims[axis]))) axis = k;
     }
     if (tasks >= cut->enough || axis < 0) return -1;
-    int64_t n = size_hint(g, x->dims[axis]), each = all / n;         /* elements beside one place of the axis */
+    int64_t n = size_hint(g, x->dims[axis]), each = n ? all / n : 0;         /* elements beside one place of the axis */
+    if (!each) return -1;
     *step = (cut->part + each - 1) / each;
     if (*step > 64) *step = (*step + 63) / 64 * 64;
     return n >= 2 * *step && reads_all(g, x, g_count(g, x), 0) ? axis : -1;
