@@ -310,7 +310,7 @@ static bool below_pivot(Cone *c, const Node *n, int depth)
 }
 
 /* Is every exponent that depends on a fold bounded by its pivot, and does a pivot stand nowhere else? */
-static bool bounded(Cone *c, const Node *n, int depth)
+static bool exponents_bounded(Cone *c, const Node *n, int depth)
 {
     uint8_t dep = dep_of(c, n);
     if (!(dep & DEP_d)) return true;
@@ -318,7 +318,7 @@ static bool bounded(Cone *c, const Node *n, int depth)
     if (n->op == OP_exp && (dep & DEP_x)) return below_pivot(c, n->in[0], 0);
     Visit *v = visit_get(c->f, n);
     if (v && v->fold) return n->kind == FOLD_sum;
-    for (int i = 0; i < n->nin; i++) if (!bounded(c, n->in[i], depth + 1)) return false;
+    for (int i = 0; i < n->nin; i++) if (!exponents_bounded(c, n->in[i], depth + 1)) return false;
     return true;
 }
 
@@ -433,7 +433,7 @@ static bool carrier_make(Cone *c, Stream *s, StreamFold *f)
             : "of a rank between 2 and 4: no carrier of several sums yet");
         return false;
     }
-    if (!bounded(c, body, 0)) { refuse_cone(c, body, f->node, "no pivot bounds its exponent: a partial sum could overflow"); return false; }
+    if (!exponents_bounded(c, body, 0)) { refuse_cone(c, body, f->node, "no pivot bounds its exponent: a partial sum could overflow"); return false; }
     f->advance = advance;
     f->finish = finish;
     return true;
