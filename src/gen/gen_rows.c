@@ -6,10 +6,11 @@
  * each element is read once and written once. A reduction adds up in a thread, in a warp by shuffles, and in a block through a few words of shared memory.
  * What has another pattern (a gather, a shifted slice) is read element by element in the same loops.
  *
- * Where the device copies into shared memory by itself (`bulk`), groups stay and take row after row. A ring of pieces of rows is filled ahead: as soon as all
- * threads have a piece in registers, one of them asks for the piece that comes as many later as the ring is long. So memory works while rows are computed and
- * written, however few threads there are. What all rows read alike (a gain, a bias) is fetched once. A row that is too long for one block's registers, or with
- * too much to be fetched once, is dealt out to a cluster of blocks, which send each other the parts of their reductions.
+ * Blocks of a multiprocessor hide each other's waits. Rows so long that it holds only one: where the device copies into shared memory by itself (`bulk`), groups
+ * stay and take row after row. A ring of pieces of rows is filled ahead: as soon as all threads have a piece in registers, one of them asks for the piece that
+ * comes as many later as the ring is long. So memory works while rows are computed and written, however few threads there are. What all rows read alike (a gain,
+ * a bias) is fetched once, if there is room. A row that is too long for one block's registers is dealt out to a cluster of blocks, which send each other the
+ * parts of their reductions.
  *
  * gen_rows() says no (false) where the reduced elements do not lie together, the length is open or 0, or the row does not fit; the plain form then serves. */
 #include "gen/gen.h"
@@ -304,7 +305,7 @@ static bool ring_fits(Rows *r, int w, int cluster, bool again, bool once, int *r
     int64_t nvec = (r->n + r->e - 1) / r->e, share = (nvec + cluster - 1) / cluster, v = (share + w - 1) / w, ring, fetched;
     ring_slots(r, once, &ring, &fetched);
     mark_kept(r, again);
-    if (!ring || v > VECTORS_MOST || (once && !fetched)) return false;
+    if (!ring || w <= 32 || v > VECTORS_MOST || (once && !fetched)) return false;
     take_shape(r, w, v, words_kept(r, again));
     r->cluster = cluster;
     if (!again && r->need > WORDS) return false;

@@ -1,7 +1,7 @@
 /* The other half of fake_cuda.c: what a kernel's text needs to be compiled as C++ for this machine. A thread of a block is a fiber; blocks run one after the
  * other, those of a cluster together. Shuffles and barriers hold a fiber until all others of the warp, block or cluster are there; one that never comes is a
  * hang, and is reported. Of the copies that run by themselves, every second one is done at once and every other one when it is waited for, so that neither
- * what reads too early nor what writes too early goes unseen. */
+ * what reads too early nor what writes too early goes unseen. Loads have no duration here: that a copy overtakes one is not seen. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
