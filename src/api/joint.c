@@ -81,7 +81,7 @@ static bool may_wait(const Segment *s, const Part *p)
     return results || moved_bytes(p, true) <= WAIT_BYTES;
 }
 
-static void put(Steps *t, int part)
+static void step_put(Steps *t, int part)
 {
     Segment *s = t->s;
     const Part *p = &s->part[part];
@@ -150,7 +150,7 @@ void segment_join(Ctx *cx, Segment *s)
     Steps t = { .s = s, .step_of = NEWS(s->arena, int, n + 1), .writers = NEWS(s->arena, int *, nodes), .nwriter = NEWS(s->arena, int, nodes) };
     for (int i = 0; i < n; i++) each_buffer(&t, i, count_writer, NULL);
     for (int i = 0; i < nodes; i++) { t.writers[i] = NEWS(s->arena, int, t.nwriter[i] + 1); t.nwriter[i] = 0; }
-    for (int i = 0; i < n; i++) { put(&t, i); each_buffer(&t, i, add_writer, NULL); }
+    for (int i = 0; i < n; i++) { step_put(&t, i); each_buffer(&t, i, add_writer, NULL); }
     if (t.at.n == n) return;            /* each alone */
     for (int i = 0; i < t.at.n; i++) join_step(cx, s, t.at.at[i]);
     Part *order = NEWS(s->arena, Part, n + 1);

@@ -123,12 +123,12 @@ static void choose_pack(LoopKernel *k)
         const KAddr *at = simt_pack_at(k, s);
         if (!at) continue;
         size_t size = dtype_size(k->buf.at[s->kind == KS_store ? s->buf : s->val->buf].dt);
-        if (size < least) least = size;
+        if (size && size < least) least = size;
         near++;
     }
     int pack = least == 1 ? 8 : (int)(16 / least);
     while (pack > 1 && !k->sched.joint && (points < 4096 * (int64_t)pack || dim_hint(k->g, last->extent) < 2 * pack)) pack /= 2;
-    if (!near || pack == 1) return;
+    if (!near || pack < 2) return;
     k->pack = pack;
     last->step = pack;
     choose_packs(k, points / pack, near);
