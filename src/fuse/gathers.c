@@ -3,12 +3,35 @@
  *     gather(f(a, b), i)  =  f(gather(a, i), gather(b, i))
  *
  * Done where the gather has fewer elements than what it reads, as far down as the nodes are cheap or serve nobody else, through views. So the loss of a classifier
- * picks from its scores and not from their logarithms, which then need not be stored. Each index still picks from something, so that it is checked. */
+ * picks from its scores and not from their logarithms, which then need not be stored. An index is checked where it picks from an axis by itself, so whatever still
+ * uses it must do so from an axis of the same size, and something must use it. */
 #include "fuse/fuse.h"
 
 enum { MOST_DEEP = 8 };
 
-typedef struct Sinking { Graph *g; int *uses; Node *gather; int made; } Sinking;
+typedef struct Sinking { Graph *g; int *uses; Node *gather; unsigned checked; } Sinking;       /* checked: operands of the gather, by bit */
+
+/* The axis that operand j by itself is the index of, or NULL. */
+static Dim *axis_of(const Node *x, Dim *const *idx, int j)
+{
+    for (int k = 0; k < x->rank; k++) if (idx[k]->kind == DIM_idx && idx[k]->var == DIM_OPERAND + j) return x->dims[k];
+    return NULL;
+}
+
+/* Operands that pick from x at idx, each from an axis like the gather's own; false: one does so in another way. */
+static bool picks_by_axis(const Sinking *s, const Node *x, Dim *const *idx, unsigned *which)
+{
+    const Node *n = s->gather;
+    *which = 0;
+    for (int j = 0; j < n->nin - 1; j++) {
+        bool used = false;
+        for (int k = 0; k < x->rank; k++) used |= dim_uses(idx[k], DIM_OPERAND + j);
+        const Dim *axis = axis_of(x, idx, j);
+        if (used && (!axis || axis != axis_of(n->in[0], n->view.idx, j))) return false;
+        if (used) *which |= 1u << j;
+    }
+    return true;
+}
 
 static bool sinks(const Sinking *s, const Node *x)
 {
@@ -21,13 +44,13 @@ static Node *sink(Sinking *s, Node *x, Dim *const *idx, int depth)
 {
     Graph *g = s->g;
     const Node *n = s->gather;
-    bool picks = false;
+    unsigned picks;
     if (x->op == OP_view && !x->view.npred) {
         Dim *to[MAX_RANK] = { 0 };
         for (int k = 0; k < x->view.nidx; k++) to[k] = dim_subst(g, x->view.idx[k], x->rank, idx);
-        return sink(s, x->in[0], to, depth);
+        if (picks_by_axis(s, x->in[0], to, &picks)) return sink(s, x->in[0], to, depth);
     }
-    for (int k = 0; k < x->rank; k++) for (int j = 1; j < n->nin; j++) picks |= dim_uses(idx[k], DIM_OPERAND + j - 1);
+    picks_by_axis(s, x, idx, &picks);
     if (picks && depth < MOST_DEEP && x->id < s->gather->id && sinks(s, x)) {
         Node **in = NEWS(g->arena, Node *, x->nin + 1), proto = *x;
         for (int i = 0; i < x->nin; i++) in[i] = sink(s, x->in[i], idx, depth + 1);
@@ -36,7 +59,7 @@ static Node *sink(Sinking *s, Node *x, Dim *const *idx, int depth)
     }
     View v = { .nidx = x->rank, .idx = idx };
     if (!picks) return g_view(g, x, n->rank, n->dims, &v);
-    s->made++;
+    s->checked |= picks;
     return g_gather(g, x, n->nin - 1, n->in + 1, n->rank, n->dims, &v);
 }
 
@@ -60,9 +83,10 @@ void gathers_choose(Ctx *cx, Arena *a, Graph *g)
         if (x->op != OP_gather || made[id] != x || x->view.npred) continue;         /* one below another one: that is enough */
         Sinking s = { g, uses, x, 0 };
         const Node *from = x->in[0];
-        if (dim_hint(g, g_count(g, x)) >= dim_hint(g, g_count(g, from)) || !sinks(&s, from)) continue;
+        unsigned all;
+        if (dim_hint(g, g_count(g, x)) >= dim_hint(g, g_count(g, from)) || !sinks(&s, from) || !picks_by_axis(&s, from, x->view.idx, &all)) continue;
         Node *y = sink(&s, x->in[0], x->view.idx, 0);
-        if (!s.made) continue;
+        if (!all || s.checked != all) continue;
         made[id] = y;
         changed++;
     }

@@ -200,6 +200,11 @@ static void test_gather_negative(void **state)
     trial_refused(OPSET(18) "g (float[4] x, int64[2] i) => (float[2] y) { y = Gather(x, i) }", "f32[4] 1; i64[2] 0 4", E_INVALID, "index 4");
     trial_refused(OPSET(18) "g (float[4] x, int64[2] i) => (float[2] y) { y = Gather(x, i) }", "f32[4] 1; i64[2] 0 -5", E_INVALID, "index");
     trial_refused(OPSET(18) "g (float[4] x, int64[1,1] i, float[1] u) => (float[4] y) { y = ScatterND(x, i, u) }", "f32[4] 1; i64[1,1] 9; f32[1] 1", E_INVALID, "index 9");
+    /* below elementwise nodes and a slice, where the index is no longer that of an axis */
+    trial_refused(OPSET(18) "g (float[M] x, int64[1] i) => (float[1] y) <int64[1] one = {1}, int64[1] big = {1000}> { s = Slice(x, one, big) t = Tanh(s) y = Gather(t, i) }",
+                  "f32[5] 1; i64[1] 1000000", E_INVALID, "index 1000000");
+    trial_refused(OPSET(18) "g (float[M,N] x, int64[1] i) => (float[1,N] y) { e = Exp(x) m = ReduceSum<keepdims = 1>(e) t = Div(e, m) y = Gather<axis = 0>(t, i) }",
+                  "f32[5,3] 1; i64[1] 70000", E_INVALID, "index 70000");
 }
 
 /* Updates of one place, from many threads: each counts, every time. */
