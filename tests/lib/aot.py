@@ -1,7 +1,7 @@
 """Cases through `sinter compile`: aot.py LIST KNOWN [--isa NAME] [--cc CC...] [--flags "..."] [--jobs N] [--run COMMAND] [--near]
 
 LIST names case folders. Each model is compiled to C, that to a program, without a warning; what the program writes must be, bit for bit, what `sinter run`
-writes for the same instruction set (--near: near the golden outputs instead, for instruction sets that cannot run here). KNOWN holds cases that have no
+writes for the same instruction set, with vectors also with the same compiler, which has its own forms of some functions (--near: near the golden outputs instead, for instruction sets that cannot run here). KNOWN holds cases that have no
 form in C: case, tab, reason; one of them that passes is an error. The last line printed is "passed failed skipped"."""
 import concurrent.futures, glob, os, re, shutil, struct, subprocess, sys, tempfile
 
@@ -118,9 +118,13 @@ def one(case, o):
             npy.append(os.path.join(work, "in%d.npy" % i))
             npy_put(npy[i], dt, dims, raw)
         env = dict(os.environ, SN_ISA=o["isa"], SN_WAIT="1")
-        if not o["near"]:
-            try: command([o["sinter"], "run", model, *flags, "-o", os.path.join(work, "jit")], env)
-            except Trouble as t: return "skip", str(t)
+        jit = []
+        for k, cc in enumerate([] if o["near"] else o["cc"]):
+            if k and o["isa"] == "plain": jit.append(jit[0])
+            else:
+                jit.append(os.path.join(work, "jit%d" % k))
+                try: command([o["sinter"], "run", model, *flags, "-o", jit[k]], env if o["isa"] == "plain" else dict(env, SN_CC=cc.split()[0]))
+                except Trouble as t: return "skip", str(t)
         command([o["sinter"], "compile", model, *flags, "--isa", o["isa"], *o["compile"], "-o", os.path.join(work, "net.c")])
         for k, cc in enumerate(o["cc"]):
             exe, out = os.path.join(work, "net%d" % k), os.path.join(work, "out%d" % k)
@@ -129,9 +133,9 @@ def one(case, o):
             command([*o["run"], exe, "-o", out, *npy], quiet=True)
             files = sorted(os.listdir(out))
             if not o["near"]:
-                if files != sorted(os.listdir(os.path.join(work, "jit"))): raise Trouble("%s: other outputs" % cc)
+                if files != sorted(os.listdir(jit[k])): raise Trouble("%s: other outputs" % cc)
                 for f in files:
-                    a, b = npy_get(os.path.join(out, f)), npy_get(os.path.join(work, "jit", f))
+                    a, b = npy_get(os.path.join(out, f)), npy_get(os.path.join(jit[k], f))
                     if a[0] != b[0] or a[1] != b[1]: raise Trouble("%s: %s is %s %s, wanted %s %s" % (cc, f, a[0], a[1], b[0], b[1]))
                     if a[2] != b[2]: raise Trouble("%s: the bits of %s differ" % (cc, f))
                 continue
