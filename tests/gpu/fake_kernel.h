@@ -182,7 +182,7 @@ extern "C" int fake_launch(void *fn, unsigned groups, unsigned threads, unsigned
         memset(fake_warp, 0, sizeof fake_warp);
         memset(fake_block, 0, sizeof fake_block);
         memset(&fake_cluster, 0, sizeof fake_cluster);
-        for (unsigned i = 0; i < cluster; i++) memset(fake_room[i], 0xA5, shared);
+        for (unsigned i = 0; i < cluster; i++) memset(fake_room[i], 0xA5, shared + 128);
         fake_ncopy = 0;
         for (int i = 0; i < all; i++) {
             getcontext(&fake_uc[i]);
@@ -202,6 +202,7 @@ extern "C" int fake_launch(void *fn, unsigned groups, unsigned threads, unsigned
                 left -= fake_done[i];
             }
         if (fake_ncopy) fake_fault("copies that nobody waited for");
+        for (unsigned i = 0; i < 128 * cluster; i++) if (fake_room[i / 128][shared + i % 128] != 0xA5) fake_fault("a kernel writes past its shared memory");
     }
     for (unsigned i = 0; i < cluster; i++) free(fake_room[i]);
     return 0;
