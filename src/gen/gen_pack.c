@@ -147,6 +147,13 @@ int64_t print_packs(Printer *p, const LoopKernel *k, const SimtWords *w)
         print_line(p, "for (i64 first = %s * %lld; first < total; first += (i64)%s * %lld) {", w->group, (long long)each, w->groups, (long long)each);
         cond = both_tests(p->arena, cond, arena_fmt(p->arena, "(first + %lld) * %d <= %s", (long long)each, k->pack, x.n));
     }
+    if (x.here && x.packs > 1) {         /* at each of them */
+        print_line(p, "int near = 1;");
+        packs_open(&x, true);
+        print_line(p, "near &= %s;", x.here);
+        packs_close(&x, true);
+        x.here = "near";
+    }
     if (x.here) cond = both_tests(p->arena, cond, x.here);
     print_line(p, "if (%s) {", cond);
     print_whole(&x);

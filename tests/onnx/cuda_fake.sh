@@ -22,6 +22,15 @@ g (bfloat16[m,n] x, bfloat16[n] b, bfloat16[m,n] r) => (bfloat16[m,n] y)
 END
 equal "$T/packs.onnxtxt" -d m=513 -d n=4112
 equal "$T/packs.onnxtxt" -d m=511 -d n=4107
+# rows that are read several times, as heads that share keys: where a row begins follows from a quotient
+cat >"$T/repeat.onnxtxt" <<'END'
+<ir_version: 10, opset_import: ["" : 20]>
+g (float[1024,1,516] x) => (float[4096,516] y) <int64[3] wide = {1024, 4, 516}, int64[2] flat = {4096, 516}, float half = {0.5}>
+{ e = Expand(x, wide)
+  r = Reshape(e, flat)
+  y = Mul(r, half) }
+END
+equal "$T/repeat.onnxtxt"
 equal examples/add_relu.onnxtxt -d n=1100003
 
 # many small tensors in one launch: a step of an optimiser, sizes from one to more than a turn of a group, and one without elements; some need the largest element
