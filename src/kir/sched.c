@@ -295,7 +295,7 @@ static void rows_side_by_side(LoopKernel *k)
 }
 
 /* The first loop over a row waits for memory, later ones do not, and what follows a row lies where no prefetcher of the processor looks: so the first fetches the
- * next row. Longer rows are a stream by themselves. */
+ * next row. Longer rows are a stream by themselves; what caches hold is near enough. */
 enum { FETCH_LEAST = 32, FETCH_MOST = 32768 };
 static void fetch_ahead(LoopKernel *k, KBlock *b, const Dim *lane, const KAxis *row, uint8_t *seen)
 {
@@ -328,7 +328,7 @@ static void rows_fetch(LoopKernel *k)
 {
     int64_t length = 1;
     for (int i = 0; i < k->sub->rank; i++) if (k->sub->rows >> i & 1) length *= dim_hint(k->g, k->sub->space[i]);
-    if (!k->npar || k->sub->step || length < FETCH_LEAST || length > FETCH_MOST) return;
+    if (!k->npar || k->sub->step || length < FETCH_LEAST || length > FETCH_MOST || !kernel_streams(k->g, k->sub)) return;
     fetch_ahead(k, k->body, NULL, &k->par[k->npar - 1], NEWS(k->arena, uint8_t, k->buf.n + 1));
 }
 
