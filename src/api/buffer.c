@@ -124,7 +124,7 @@ sn_status sn_buffer_read(const sn_buffer *buffer, size_t offset, void *to, size_
 /* ---- tensors of a run -------------------------------------------------------------------------------------------------------------------- */
 
 /* Where a tensor of so many bytes lies; SIZE_MAX: not known yet. */
-static uint8_t *place(Ctx *cx, const sn_program *p, const sn_tensor *s, const char *what, const char *name, DType dt, size_t bytes)
+static uint8_t *caller_memory(Ctx *cx, const sn_program *p, const sn_tensor *s, const char *what, const char *name, DType dt, size_t bytes)
 {
     const sn_buffer *b = s->buffer;
     const Target *t = target_of(p);
@@ -142,7 +142,7 @@ Tensor buffer_input(Ctx *cx, Arena *a, const sn_program *p, const sn_tensor *s, 
     bare.data = NULL;
     bare.has_strides = 0;
     Tensor t = tensor_of_public(cx, &bare, "input", name);
-    uint8_t *at = place(cx, p, s, "input", name, t.dt, tensor_bytes(&t));
+    uint8_t *at = caller_memory(cx, p, s, "input", name, t.dt, tensor_bytes(&t));
     if (on_host(s->buffer)) { t.data = at; return t; }
     t.far = at;
     int64_t n = tensor_count(&t);
@@ -155,7 +155,7 @@ Tensor buffer_input(Ctx *cx, Arena *a, const sn_program *p, const sn_tensor *s, 
 
 void buffer_output(Ctx *cx, const sn_program *p, const sn_tensor *s, const char *name, int nin, const Tensor *in, Tensor *result, size_t *bytes)
 {
-    uint8_t *at = place(cx, p, s, "output", name, DT_none, SIZE_MAX);
+    uint8_t *at = caller_memory(cx, p, s, "output", name, DT_none, SIZE_MAX);
     *bytes = s->buffer->bytes - s->offset;
     if (!on_host(s->buffer)) { result->far = at; return; }
     result->data = at;

@@ -14,7 +14,10 @@ typedef struct Sinking { Graph *g; int *uses; Node *gather; unsigned checked; } 
 /* The axis that operand j by itself is the index of, or NULL. */
 static Dim *axis_of(const Node *x, Dim *const *idx, int j)
 {
-    for (int k = 0; k < x->rank; k++) if (idx[k]->kind == DIM_idx && idx[k]->var == DIM_OPERAND + j) return x->dims[k];
+    for (int k = 0; k < x->rank; k++) {
+        const Dim *e = idx[k];
+        if (e && e->kind == DIM_idx && e->var == DIM_OPERAND + j) return x->dims[k];
+    }
     return NULL;
 }
 
