@@ -93,7 +93,6 @@ void gathers_choose(Ctx *cx, Arena *a, Graph *g)
         made[id] = y;
         changed++;
     }
-    for (int i = 0; i < g->output.n; i++) g->output.at[i].node = made[g->output.at[i].node->id];
-    g->cur_origin = origin;
+    graph_remade(g, made, origin);
     if (changed) log_line(cx, 2, "gathers: %d pick from what their source is computed from", changed);
 }

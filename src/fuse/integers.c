@@ -115,11 +115,8 @@ static Node *on_integers(Graph *g, const Node *f)
 void integers_choose(Ctx *cx, Arena *a, Graph *g)
 {
     int n = g->node.n, origin = g->cur_origin, changed = 0;
-    uint8_t *live = NEWS(a, uint8_t, n + 1);
+    uint8_t *live = graph_live(a, g);
     Node **made = NEWS(a, Node *, n + 1);
-    for (int i = 0; i < g->output.n; i++) live[g->output.at[i].node->id] = 1;
-    for (int id = n - 1; id >= 0; id--)
-        for (int i = 0; live[id] && i < g->node.at[id]->nin; i++) live[g->node.at[id]->in[i]->id] = 1;
     bool any = false;
     for (int id = 0; id < n && !any; id++) any = live[id] && g->node.at[id]->op == OP_cast && g->node.at[id]->dt == DT_f32;
     if (!any) return;
@@ -133,7 +130,6 @@ void integers_choose(Ctx *cx, Arena *a, Graph *g)
         Node *y = on_integers(g, made[id]);
         if (y) { made[id] = y; changed++; }
     }
-    for (int i = 0; i < g->output.n; i++) g->output.at[i].node = made[g->output.at[i].node->id];
-    g->cur_origin = origin;
+    graph_remade(g, made, origin);
     if (changed) log_line(cx, 2, "integers: %d contractions of quantised values", changed);
 }

@@ -169,7 +169,6 @@ void parts_choose(Ctx *cx, Arena *a, Graph *g, bool many)
         Node *y = made[id]->op == OP_fold ? in_parts(g, cut, made[id]) : many && is_long_scan(g, made[id]) ? scan_in_parts(g, made[id]) : NULL;
         if (y) { made[id] = y; changed++; }
     }
-    for (int i = 0; i < g->output.n; i++) g->output.at[i].node = made[g->output.at[i].node->id];
-    g->cur_origin = origin;
+    graph_remade(g, made, origin);
     if (changed) log_line(cx, 2, "parts: %d folds are shared between threads", changed);
 }

@@ -153,11 +153,8 @@ static Node *without_shuffle(Shuffle *s, Node *n)
 void shuffles_choose(Ctx *cx, Arena *a, Graph *g)
 {
     int n = g->node.n, origin = g->cur_origin, changed = 0;
-    uint8_t *live = NEWS(a, uint8_t, n + 1);
+    uint8_t *live = graph_live(a, g);
     Node **made = NEWS(a, Node *, n + 1);
-    for (int i = 0; i < g->output.n; i++) live[g->output.at[i].node->id] = 1;
-    for (int id = n - 1; id >= 0; id--)
-        for (int i = 0; live[id] && i < g->node.at[id]->nin; i++) live[g->node.at[id]->in[i]->id] = 1;
     for (int id = 0; id < n; id++) {
         Node *x = g->node.at[id];
         if (!live[id]) continue;
@@ -176,7 +173,6 @@ void shuffles_choose(Ctx *cx, Arena *a, Graph *g)
         Node *y = without_shuffle(&s, made[id]);
         if (y) { made[id] = y; changed++; }
     }
-    for (int i = 0; i < g->output.n; i++) g->output.at[i].node = made[g->output.at[i].node->id];
-    g->cur_origin = origin;
+    graph_remade(g, made, origin);
     if (changed) log_line(cx, 2, "shuffle: %d nodes run in the order of what they read", changed);
 }

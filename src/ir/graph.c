@@ -203,6 +203,12 @@ int fold_index(Graph *g, const Node *f, Dim *const *in, Dim **out)
     return r;
 }
 
+void graph_remade(Graph *g, Node *const *made, int origin)
+{
+    for (int i = 0; i < g->output.n; i++) g->output.at[i].node = made[g->output.at[i].node->id];
+    g->cur_origin = origin;
+}
+
 uint8_t *graph_live(Arena *a, const Graph *g)
 {
     uint8_t *live = NEWS(a, uint8_t, g->node.n + 1);
