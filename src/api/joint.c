@@ -14,7 +14,7 @@ enum { MOST_TEXTS = 4, LAUNCH_BYTES = 16 << 20, WAIT_BYTES = 1 << 16 };
 typedef struct Step { VEC(int) part; bool open; } Step;
 typedef struct Steps { Segment *s; VEC(Step *) at; int *step_of; int **writers, *nwriter; } Steps;
 
-static bool may_share(const Segment *s, const Part *p)
+static bool goes_along(const Segment *s, const Part *p)
 {
     const LoopKernel *k = p->loops;
     return k && !p->once && k->sub->kind == SUB_map && !k->tile_var && k->team <= 1 && k->columns <= 1 && !p->src.checks && !p->src.scratch && !p->join_mate && s->target->dialect->join;
@@ -85,7 +85,7 @@ static void step_put(Steps *t, int part)
 {
     Segment *s = t->s;
     const Part *p = &s->part[part];
-    bool joins = may_share(s, p);
+    bool joins = goes_along(s, p);
     int need = 0, to = -1;
     each_buffer(t, part, after_writers, &need);
     for (int i = need; joins && i < t->at.n && to < 0; i++)
