@@ -66,33 +66,27 @@ static Node *sink(Sinking *s, Node *x, Dim *const *idx, int depth)
     return g_gather(g, x, n->nin - 1, n->in + 1, n->rank, n->dims, &v);
 }
 
+static Node *gathers_better(Graph *g, Node *old, Node *now, void *arg)
+{
+    if (old->op != OP_gather || now != old || old->view.npred) return NULL;         /* one below another one: that is enough */
+    Sinking s = { g, arg, old, 0 };
+    const Node *from = old->in[0];
+    unsigned all;
+    if (dim_hint(g, g_count(g, old)) >= dim_hint(g, g_count(g, from)) || !sinks(&s, from) || !picks_by_axis(&s, from, old->view.idx, &all)) return NULL;
+    Node *y = sink(&s, old->in[0], old->view.idx, 0);
+    return all && s.checked == all ? y : NULL;
+}
+
 void gathers_choose(Ctx *cx, Arena *a, Graph *g)
 {
-    int n = g->node.n, origin = g->cur_origin, changed = 0;
+    int n = g->node.n;
     bool any = false;
     for (int id = 0; id < n && !any; id++) any = g->node.at[id]->op == OP_gather;
     if (!any) return;
     uint8_t *live = graph_live(a, g);
-    Node **made = NEWS(a, Node *, n + 1);
     int *uses = NEWS(a, int, n + 1);
     for (int id = 0; id < n; id++) for (int i = 0; live[id] && i < g->node.at[id]->nin; i++) uses[g->node.at[id]->in[i]->id]++;
     for (int i = 0; i < g->output.n; i++) uses[g->output.at[i].node->id]++;
-    for (int id = 0; id < n; id++) {
-        Node *x = g->node.at[id];
-        if (!live[id]) continue;
-        if ((id & 255) == 0) ctx_poll(cx);
-        g->cur_origin = x->origin;
-        made[id] = graph_remake(g, x, made);
-        if (x->op != OP_gather || made[id] != x || x->view.npred) continue;         /* one below another one: that is enough */
-        Sinking s = { g, uses, x, 0 };
-        const Node *from = x->in[0];
-        unsigned all;
-        if (dim_hint(g, g_count(g, x)) >= dim_hint(g, g_count(g, from)) || !sinks(&s, from) || !picks_by_axis(&s, from, x->view.idx, &all)) continue;
-        Node *y = sink(&s, x->in[0], x->view.idx, 0);
-        if (!all || s.checked != all) continue;
-        made[id] = y;
-        changed++;
-    }
-    graph_remade(g, made, origin);
+    int changed = graph_remake_all(cx, a, g, gathers_better, uses);
     if (changed) log_line(cx, 2, "gathers: %d pick from what their source is computed from", changed);
 }

@@ -112,24 +112,16 @@ static Node *on_integers(Graph *g, const Node *f)
     return g2(g, OP_mul, g_cast(g, sum, DT_f32), scale);
 }
 
+static Node *integers_better(Graph *g, Node *old, Node *now, void *arg)
+{
+    (void)arg;
+    return old->op == OP_fold && now->op == OP_fold ? on_integers(g, now) : NULL;
+}
+
 void integers_choose(Ctx *cx, Arena *a, Graph *g)
 {
-    int n = g->node.n, origin = g->cur_origin, changed = 0;
-    uint8_t *live = graph_live(a, g);
-    Node **made = NEWS(a, Node *, n + 1);
     bool any = false;
-    for (int id = 0; id < n && !any; id++) any = live[id] && g->node.at[id]->op == OP_cast && g->node.at[id]->dt == DT_f32;
-    if (!any) return;
-    for (int id = 0; id < n; id++) {
-        Node *x = g->node.at[id];
-        if (!live[id]) continue;
-        if ((id & 255) == 0) ctx_poll(cx);
-        g->cur_origin = x->origin;
-        made[id] = graph_remake(g, x, made);
-        if (x->op != OP_fold || made[id]->op != OP_fold) continue;
-        Node *y = on_integers(g, made[id]);
-        if (y) { made[id] = y; changed++; }
-    }
-    graph_remade(g, made, origin);
+    for (int id = 0; id < g->node.n && !any; id++) any = g->node.at[id]->op == OP_cast && g->node.at[id]->dt == DT_f32;
+    int changed = any ? graph_remake_all(cx, a, g, integers_better, NULL) : 0;
     if (changed) log_line(cx, 2, "integers: %d contractions of quantised values", changed);
 }

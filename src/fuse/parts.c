@@ -147,28 +147,22 @@ static Node *scan_in_parts(Graph *g, const Node *f)
     return g_cast(g, g2(g, both_of(kind), g_view(g, before, rank, x->dims, &(View){ .nidx = rank, .idx = start }), own), f->dt);
 }
 
+static Node *parts_better(Graph *g, Node *old, Node *now, void *arg)
+{
+    const Cutting *cut = arg;
+    (void)old;
+    return now->op == OP_fold ? in_parts(g, cut, now) : cut == &many_threads && is_long_scan(g, now) ? scan_in_parts(g, now) : NULL;
+}
+
 void parts_choose(Ctx *cx, Arena *a, Graph *g, bool many)
 {
     const Cutting *cut = many ? &many_threads : &few_threads;
-    int n = g->node.n, origin = g->cur_origin, changed = 0;
     bool any = false;
     int64_t step;
-    for (int id = 0; id < n && !any; id++) {
+    for (int id = 0; id < g->node.n && !any; id++) {
         const Node *x = g->node.at[id];
         any = (x->op == OP_fold && choose_axis(g, cut, x, &step) >= 0) || (many && is_long_scan(g, x));
     }
-    if (!any) return;
-    uint8_t *live = graph_live(a, g);
-    Node **made = NEWS(a, Node *, n + 1);
-    for (int id = 0; id < n; id++) {
-        Node *x = g->node.at[id];
-        if (!live[id]) continue;
-        if ((id & 255) == 0) ctx_poll(cx);
-        g->cur_origin = x->origin;
-        made[id] = graph_remake(g, x, made);
-        Node *y = made[id]->op == OP_fold ? in_parts(g, cut, made[id]) : many && is_long_scan(g, made[id]) ? scan_in_parts(g, made[id]) : NULL;
-        if (y) { made[id] = y; changed++; }
-    }
-    graph_remade(g, made, origin);
+    int changed = any ? graph_remake_all(cx, a, g, parts_better, (void *)(uintptr_t)cut) : 0;
     if (changed) log_line(cx, 2, "parts: %d folds are shared between threads", changed);
 }

@@ -150,29 +150,15 @@ static Node *without_shuffle(Shuffle *s, Node *n)
     return g_view(g, r, r->rank, r->dims, &(View){ .nidx = r->rank, .idx = idx });
 }
 
+static Node *shuffle_better(Graph *g, Node *old, Node *now, void *arg)
+{
+    Shuffle s = { .g = g, .arena = arg };
+    (void)old;
+    return without_shuffle(&s, now);
+}
+
 void shuffles_choose(Ctx *cx, Arena *a, Graph *g)
 {
-    int n = g->node.n, origin = g->cur_origin, changed = 0;
-    uint8_t *live = graph_live(a, g);
-    Node **made = NEWS(a, Node *, n + 1);
-    for (int id = 0; id < n; id++) {
-        Node *x = g->node.at[id];
-        if (!live[id]) continue;
-        if ((id & 255) == 0) ctx_poll(cx);
-        bool same = true;
-        for (int i = 0; i < x->nin; i++) same &= made[x->in[i]->id] == x->in[i];
-        g->cur_origin = x->origin;
-        if (same) made[id] = x;
-        else {
-            Node **in = NEWS(a, Node *, x->nin + 1), proto = *x;
-            for (int i = 0; i < x->nin; i++) in[i] = made[x->in[i]->id];
-            proto.in = in;
-            made[id] = x->op == OP_view ? g_view(g, in[0], x->rank, x->dims, &x->view) : graph_add(g, &proto);
-        }
-        Shuffle s = { .g = g, .arena = a };
-        Node *y = without_shuffle(&s, made[id]);
-        if (y) { made[id] = y; changed++; }
-    }
-    graph_remade(g, made, origin);
+    int changed = graph_remake_all(cx, a, g, shuffle_better, a);
     if (changed) log_line(cx, 2, "shuffle: %d nodes run in the order of what they read", changed);
 }

@@ -203,12 +203,6 @@ int fold_index(Graph *g, const Node *f, Dim *const *in, Dim **out)
     return r;
 }
 
-void graph_remade(Graph *g, Node *const *made, int origin)
-{
-    for (int i = 0; i < g->output.n; i++) g->output.at[i].node = made[g->output.at[i].node->id];
-    g->cur_origin = origin;
-}
-
 uint8_t *graph_live(Arena *a, const Graph *g)
 {
     uint8_t *live = NEWS(a, uint8_t, g->node.n + 1);
@@ -218,6 +212,25 @@ uint8_t *graph_live(Arena *a, const Graph *g)
     for (int i = 0; i < g->node.n; i++)
         if (g->node.at[i]->op == OP_part) live[i] = live[g->node.at[i]->in[0]->id];
     return live;
+}
+
+int graph_remake_all(Ctx *cx, Arena *a, Graph *g, BetterFn better, void *arg)
+{
+    int n = g->node.n, origin = g->cur_origin, changed = 0;
+    uint8_t *live = graph_live(a, g);
+    Node **made = NEWS(a, Node *, n + 1);
+    for (int id = 0; id < n; id++) {
+        Node *x = g->node.at[id];
+        if (!live[id]) continue;
+        if ((id & 255) == 0) ctx_poll(cx);
+        g->cur_origin = x->origin;
+        made[id] = graph_remake(g, x, made);
+        Node *y = better(g, x, made[id], arg);
+        if (y) { made[id] = y; changed++; }
+    }
+    for (int i = 0; i < g->output.n; i++) g->output.at[i].node = made[g->output.at[i].node->id];
+    g->cur_origin = origin;
+    return changed;
 }
 
 /* ---- equality of nodes --------------------------------------------------------------------------------- */

@@ -161,7 +161,9 @@ Graph *graph_new(Ctx *cx, Arena *a);
 int graph_origin(Graph *g, const char *name, const char *op, const char *domain);      /* adds one and makes it current */
 void graph_output(Graph *g, const char *name, Node *n);
 Node *graph_remake(Graph *g, Node *n, Node *const *made);        /* n with its operands replaced: made, by node id */
-void graph_remade(Graph *g, Node *const *made, int origin);      /* after all nodes: its outputs are those that were made; back to that origin */
+/* Makes all that the outputs need anew. better: what stands for a node (now: it with its new operands), or NULL for `now`. Gives how often it gave one. */
+typedef Node *(*BetterFn)(Graph *g, Node *old, Node *now, void *arg);
+int graph_remake_all(Ctx *cx, Arena *a, Graph *g, BetterFn better, void *arg);
 uint8_t *graph_live(Arena *a, const Graph *g);           /* by node id: do the outputs need it? A call that they need keeps all its parts, read or not. */
 /* An input whose axis k has the size dims[k] if that is >= 0, else the symbol named sym[k] (NULL: a name is made up). Equal names are one
  * symbol. hint gives example sizes and, for values needed while building, data (borrowed while the graph is built). */
