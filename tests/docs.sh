@@ -2,7 +2,7 @@
 # limit: 600
 # The documents tell the truth: every command of a ```console block in README.md and docs/ is run, and each line that the
 # document shows under it must come out, in that order; what is masked: times, names of kernels, and "..." for anything.
-# Then the README's C program is compiled and run.
+# Every link leads somewhere. Then the README's C program is compiled and run.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 SINTER=${SINTER:-$PWD/build/sinter}
@@ -66,6 +66,21 @@ for doc in README.md docs/*.md; do
             printf '%s\n' "$line" >>"$work/want"
         fi
     done <"$doc"
+done
+
+# ---- links: the file is there, and the heading ------------------------------------------------------------------------
+slugs() { sed -nE 's/^#+ +//p' "$1" | tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9 _-]//g; s/ /-/g'; }
+for doc in README.md docs/*.md; do
+    while IFS= read -r link; do
+        file=${link%%#*} anchor=""
+        [[ $link == *'#'* ]] && anchor=${link#*#}
+        to=$doc
+        [ -z "$file" ] || to=$(dirname "$doc")/$file
+        if [ ! -e "$to" ]; then wrong "$doc: a link to $link, which is not there"
+        elif [ -n "$anchor" ] && ! slugs "$to" | grep -qxF -- "$anchor"; then wrong "$doc: a link to $link: no such heading"
+        else passed=$((passed + 1))
+        fi
+    done < <(grep -oE '\]\([^)[:space:]]+\)' "$doc" | sed -E 's/^\]\(//; s/\)$//' | grep -v '^[a-z]*:')
 done
 
 # ---- the README's program ---------------------------------------------------------------------------------------------

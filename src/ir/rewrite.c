@@ -171,6 +171,45 @@ Node *rule_cast_cast(Rewrite *w, Node *n)
     return x->dt == n->dt ? x : g_cast_sat(w->g, x, n->dt, n->saturate);
 }
 
+/* Is n a float of 16 bits that a wider one was rounded to, seen through views? */
+static const Node *rounded_to_16(const Node *n)
+{
+    while (n->op == OP_view) n = n->in[0];
+    return n->op == OP_cast && (n->dt == DT_f16 || n->dt == DT_bf16) && dtype_is_float(n->in[0]->dt) && dtype_bits(n->in[0]->dt) > 16 ? n->in[0] : NULL;
+}
+
+/* n, a float of 16 bits, as it would be in the wider dtype `to` without its own rounding and those below it; NULL: there are none that can be left out.
+ * *budget: nodes that may still be made. */
+static Node *widened(Rewrite *w, Node *n, DType to, int *budget)
+{
+    if (n->op == OP_cast && rounded_to_16(n)) return n->in[0]->dt == to ? n->in[0] : g_cast(w->g, n->in[0], to);
+    if ((n->op != OP_view && !prim_info[n->op].elementwise) || n->nin == 0 || --*budget < 0) return NULL;
+    Node **in = arena_alloc(w->g->arena, sizeof *in * (size_t)n->nin);
+    for (int k = 0; k < n->nin; k++) {
+        in[k] = widened(w, n->in[k], to, budget);
+        if (!in[k] && n->op == OP_view) return NULL;
+        if (!in[k]) in[k] = g_cast(w->g, n->in[k], to);
+    }
+    Node proto = *n;
+    proto.in = in;
+    proto.dt = to;
+    return n->op == OP_view ? g_view(w->g, in[0], n->rank, n->dims, &n->view) : graph_add(w->g, &proto);
+}
+
+/* Values of 16 bits are rounded where they are stored, not between operators: what XLA calls excess precision. */
+Node *rule_cast_wide(Rewrite *w, Node *n)
+{
+    int budget = 16;
+    if (n->op == OP_cast && dtype_is_float(n->dt) && dtype_bits(n->dt) > 16 && (n->in[0]->dt == DT_f16 || n->in[0]->dt == DT_bf16)) return widened(w, n->in[0], n->dt, &budget);
+    if ((n->dt != DT_f16 && n->dt != DT_bf16) || !prim_info[n->op].elementwise) return NULL;
+    for (int k = 0; k < n->nin; k++) {
+        const Node *x = rounded_to_16(n->in[k]);
+        Node *y = x ? widened(w, n, x->dt, &budget) : NULL;
+        if (y) return g_cast(w->g, y, n->dt);
+    }
+    return NULL;
+}
+
 /* A node seen through views that only rename and add axes: its index at a point of n, each an axis of n or 0. NULL: something else. */
 static Node *below_views(Graph *g, Node *n, Dim **idx)
 {

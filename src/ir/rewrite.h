@@ -14,5 +14,6 @@ bool rewrite_known(Rewrite *w, const Node *n);           /* is its value known w
 Node *rules_rewrite(Rewrite *w, Node *n, int *rule);     /* by the first rule that matches; NULL: none does */
 Node *rule_hoist(Rewrite *w, Node *n);
 Node *rule_cast_cast(Rewrite *w, Node *n);
+Node *rule_cast_wide(Rewrite *w, Node *n);
 Node *rule_scale_sum(Rewrite *w, Node *n);
 #endif

@@ -27,7 +27,7 @@ typedef struct Rule {
 } Rule;
 struct RuleSet { VEC(Rule) rule; const FileRow *row; int nrow; };
 
-enum { EXACT = 0, FINITE = RULE_FINITE, REASSOC = RULE_REASSOC };
+enum { EXACT = 0, FINITE = RULE_FINITE, REASSOC = RULE_REASSOC, WIDE = RULE_WIDE };
 static const Rule stock[] = {
 #define RULE(name, dtypes, needs, pattern, replacement, text) { #name, dtypes, pattern, replacement, text, NULL, 0, needs, NULL, { { 0 } } },
 #define RULE_C(name, dtypes, needs, function, text) { #name, dtypes, NULL, NULL, text, NULL, 0, needs, function, { { 0 } } },
@@ -300,12 +300,12 @@ static void rule_check(Ctx *cx, const Rule *r)
 /* ---- leave ---------------------------------------------------------------------------------------------------------------------------- */
 unsigned rules_leave(Ctx *cx, const char *list)
 {
-    static const struct { const char *word; unsigned bit; } leave_table[] = { { "finite", FINITE }, { "reassoc", REASSOC } };
+    static const struct { const char *word; unsigned bit; } leave_table[] = { { "finite", FINITE }, { "reassoc", REASSOC }, { "wide", WIDE } };
     unsigned leave = 0;
     for (const char *s = list; s && *s;) {
         size_t n = strcspn(s, ","), i = 0;
         while (i < COUNT_OF(leave_table) && (strlen(leave_table[i].word) != n || memcmp(leave_table[i].word, s, n) != 0)) i++;
-        if (i == COUNT_OF(leave_table)) fail(cx, E_INVALID, "'%.*s' is nothing that can be allowed; wanted finite or reassoc, with commas between", (int)n, s);
+        if (i == COUNT_OF(leave_table)) fail(cx, E_INVALID, "'%.*s' is nothing that can be allowed; wanted finite, reassoc or wide, with commas between", (int)n, s);
         leave |= leave_table[i].bit;
         s += n + (s[n] == ',');
     }

@@ -1,7 +1,8 @@
 # cases.sh: what the scripts over official and other cases share. Source it after check.sh.
 #   need_cases FILE...            ends the test as skipped when the test material is not there
 #   unpack ARCHIVE                into CASES, once for each state of the archive
-#   judge MODE LIST [FLAG...]     runs the folders named in LIST (below CASES) and compares the failures with tests/onnx/known.txt (case, tab, reason)
+#   judge MODE LIST [FLAG...]     runs the folders named in LIST (below CASES) and compares the failures with KNOWN, default
+#                                 tests/onnx/known.txt (case, tab, reason)
 CASES=$BUILD/cases
 
 need_cases() {
@@ -29,7 +30,7 @@ judge() {
     sinter=$(realpath "$SINTER")
     mapfile -t cases <"$list"
     (cd "$CASES" && "$sinter" conformance --json "$@" "${cases[@]}") >"$T/said.json"
-    python3 tests/lib/judge.py "$mode" "$list" "$T/said.json" tests/onnx/known.txt >"$T/verdict"
+    python3 tests/lib/judge.py "$mode" "$list" "$T/said.json" "${KNOWN:-tests/onnx/known.txt}" >"$T/verdict"
     sed '$d' "$T/verdict"
     read -r p f s < <(tail -n 1 "$T/verdict")
     passed=$((passed + ${p:-0})) failed=$((failed + ${f:-1})) skipped=$((skipped + ${s:-0}))

@@ -127,6 +127,41 @@ static void test_leave(void **state)
     arena_free(r.b.arena);
 }
 
+/* x to f16, doubled, turned over, and wider again: without the rounding only by leave. The sum that is an output of 16 bits is rounded once. */
+static void build_wide(Rewriting *r)
+{
+    Graph *g = r->b.g;
+    input_of(r, DT_f32);
+    Node *h = g_cast(g, r->x, DT_f16), *twice = g2(g, OP_add, h, h);
+    Dim *dims[2] = { twice->dims[1], twice->dims[0] };
+    Dim *idx[2] = { dim_idx(g, 1, twice->dims[0]), dim_idx(g, 0, twice->dims[1]) };
+    graph_output(g, "y", g_cast(g, g_view(g, twice, 2, dims, &(View){ .nidx = 2, .idx = idx }), DT_f32));
+    graph_output(g, "z", twice);
+    graph_output(g, "i", g_cast(g, h, DT_i32));
+}
+
+static void test_wide(void **state)
+{
+    (void)state;
+    Rewriting r;
+    rewrite(&r, build_wide, "finite,reassoc");
+    assert_int_equal(times_of(&r.b, "cast_wide"), 0);
+    assert_int_equal(r.y->op, OP_cast);
+    arena_free(r.b.arena);
+    rewrite(&r, build_wide, "wide");
+    assert_int_equal(times_of(&r.b, "cast_wide"), 2);
+    assert_int_equal(r.y->op, OP_view);
+    assert_int_equal(r.y->in[0]->op, OP_add);
+    assert_int_equal(r.y->in[0]->dt, DT_f32);
+    assert_ptr_equal(r.y->in[0]->in[0], r.x);
+    Node *z = r.b.g->output.at[1].node, *i = r.b.g->output.at[2].node;
+    assert_int_equal(z->op, OP_cast);
+    assert_int_equal(z->dt, DT_f16);
+    assert_ptr_equal(z->in[0], r.y->in[0]);
+    assert_int_equal(i->in[0]->dt, DT_f16);     /* a cast to integers rounds from what the graph says */
+    arena_free(r.b.arena);
+}
+
 /* i8 to f32 and back is i8; f32 to i8 and back is not f32; f16 through f32 to f64 is one cast. */
 static void build_casts(Rewriting *r)
 {
@@ -307,7 +342,7 @@ static void test_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_claims), cmocka_unit_test(test_plain), cmocka_unit_test(test_zero), cmocka_unit_test(test_leave), cmocka_unit_test(test_casts),
+        cmocka_unit_test(test_claims), cmocka_unit_test(test_plain), cmocka_unit_test(test_zero), cmocka_unit_test(test_leave), cmocka_unit_test(test_wide), cmocka_unit_test(test_casts),
         cmocka_unit_test(test_scale_sum), cmocka_unit_test(test_hoist), cmocka_unit_test(test_call), cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
