@@ -85,7 +85,7 @@ def tolerance(folder):
 
 class SnTensor(ctypes.Structure):
     _fields_ = [("dtype", ctypes.c_int), ("rank", ctypes.c_int32), ("dims", ctypes.c_int64 * 16), ("strides", ctypes.c_int64 * 16),
-                ("has_strides", ctypes.c_int32), ("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t), ("owner", ctypes.c_void_p)]
+                ("has_strides", ctypes.c_int32), ("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t), ("owner", ctypes.c_void_p), ("buffer", ctypes.c_void_p), ("offset", ctypes.c_size_t)]
 
 
 class SnError(ctypes.Structure):
