@@ -395,7 +395,7 @@ static void print_launch(AotSegment *q, const Part *p)
     for (int i = 0; i < p->src.nbuf; i++) {
         const KBuf *b = &k->buf.at[p->src.buf[i]];
         const char *e;
-        if (b->last) {
+        if (b->packed) {
             size_t bytes;
             const void *data = packed_data(q->s, b, &bytes);
             if (!data) fail(x->cx, E_NOMEM, "no memory to pack a constant");

@@ -98,19 +98,38 @@ static void *fixed_data(Arena *a, const Segment *s, const Node *n, const int64_t
     return v;
 }
 
-/* A constant in the form that a kernel wants (KBuf.last, panel, width); each such form is made once for a segment. */
+static bool same_form(const Packed *p, const KBuf *b, int64_t width)
+{
+    return p->node == b->node && p->form->panel == b->panel && p->width == width && p->form->quad == b->quad && !memcmp(p->form->order, b->order, (size_t)b->node->rank);
+}
+
+/* Where row i of those that the axes [from, to) count lies among the rows of a packed matrix. */
+static int64_t packed_row(const Node *n, const int64_t *stride, int from, int to, int64_t i)
+{
+    int64_t at = 0;
+    for (int k = to - 1; k >= from; k--) {
+        int64_t size = dim_eval(n->dims[k], NULL, NULL);
+        at += i % size * stride[k];
+        i /= size;
+    }
+    return at;
+}
+
+/* A constant in the form that a kernel wants (KBuf.order, panel, width); each such form is made once for a segment. */
 const void *packed_data(Segment *s, const KBuf *b, size_t *bytes)
 {
     const Node *n = b->node;
-    int axis = b->last - 1;
+    int axis = b->order[n->rank - 1];
     int64_t width = b->panel ? dim_eval(b->width, NULL, NULL) : 0;
-    for (Packed *p = s->packed; p; p = p->next) if (p->node == n && p->axis == axis && p->panel == b->panel && p->width == width && p->quad == b->quad) {
+    for (Packed *p = s->packed; p; p = p->next)
+        if (same_form(p, b, width)) {
             if (bytes) *bytes = p->bytes;
             return p->data;
         }
-    int64_t outer = 1, inner = 1, len = dim_eval(n->dims[axis], NULL, NULL);
+    int64_t outer = 1, inner = 1, len = dim_eval(n->dims[axis], NULL, NULL), stride[MAX_RANK] = { 0 }, step = 1;
     for (int k = 0; k < axis; k++) outer *= dim_eval(n->dims[k], NULL, NULL);
     for (int k = axis + 1; k < n->rank; k++) inner *= dim_eval(n->dims[k], NULL, NULL);
+    for (int k = n->rank - 2; k >= 0; k--) { stride[b->order[k]] = step; step *= dim_eval(n->dims[b->order[k]], NULL, NULL); }
     size_t size = dtype_size(n->dt);
     int64_t count = outer * inner * len, rows = width ? count / width : 0, whole = width ? rows * ((width + b->panel - 1) / b->panel) * b->panel : count;
     const uint8_t *from = s->fixed[n->id] ? s->fixed[n->id] : n->tensor->data;
@@ -119,15 +138,17 @@ const void *packed_data(Segment *s, const KBuf *b, size_t *bytes)
     if (whole > count) memset(to, 0, (size_t)whole * size);
     for (int64_t o = 0; o < outer; o++)
         for (int64_t l0 = 0; l0 < len; l0 += 64)
-            for (int64_t i = 0; i < inner; i++)
+            for (int64_t i = 0; i < inner; i++) {
+                int64_t first = (packed_row(n, stride, 0, axis, o) + packed_row(n, stride, axis + 1, n->rank, i)) * len;
                 for (int64_t l = l0; l < len && l < l0 + 64; l++) {
-                    int64_t at = (o * inner + i) * len + l;
+                    int64_t at = first + l;
                     if (width) { int64_t e = at % width, start = e / b->panel * b->panel; int64_t row = at / width; at = !b->quad ? e + start * (rows - 1) + row * b->panel : start * rows + row / 4 * 4 * b->panel + (e - start) * 4 + row % 4; }
                     if (size == 4) memcpy(to + (size_t)at * 4, from + (size_t)((o * len + l) * inner + i) * 4, 4);
                     else memcpy(to + (size_t)at * size, from + (size_t)((o * len + l) * inner + i) * size, size);
                 }
+            }
     Packed *p = NEW(s->arena, Packed);
-    *p = (Packed){ s->packed, n, axis, b->panel, width, b->quad, (size_t)whole * size, to };
+    *p = (Packed){ s->packed, n, b, width, (size_t)whole * size, to };
     s->packed = p;
     if (bytes) *bytes = p->bytes;
     return to;
@@ -139,7 +160,7 @@ void segment_pack(Ctx *cx, Segment *s)
     for (int i = 0; i < s->npart; i++) {
         const Part *p = &s->part[i];
         for (int k = 0; p->loops && k < p->src.nbuf; k++)
-            if (slot_buf(p, k)->last && !packed_data(s, slot_buf(p, k), NULL)) fail(cx, E_NOMEM, "no memory to pack a constant");
+            if (slot_buf(p, k)->packed && !packed_data(s, slot_buf(p, k), NULL)) fail(cx, E_NOMEM, "no memory to pack a constant");
     }
 }
 
@@ -265,7 +286,7 @@ static void place_buffers_of(Arena *a, Segment *s, const Instance *x, const Part
 {
     launch_fill(a, p, x->syms, l);
     for (int k = 0; k < p->src.nbuf; k++) {
-        if (slot_buf(p, k)->last) l->buf[k] = (void *)packed_data(s, slot_buf(p, k), NULL);
+        if (slot_buf(p, k)->packed) l->buf[k] = (void *)packed_data(s, slot_buf(p, k), NULL);
         else place_at(a, s, x, buf_node(p, k), &l->buf[k], patches);
     }
 }

@@ -70,7 +70,7 @@ static void part_add(Ctx *cx, Segment *s, const Subgraph *sub, LoopKernel *k, bo
     s->npart++;
 }
 
-/* An operand that a contraction wants with another axis last, or in panels: a kernel before it copies it into a node of its own. */
+/* An operand that a contraction wants in another order, or in panels: a kernel before it copies it into a node of its own. */
 static void add_packing(Ctx *cx, Segment *s, LoopKernel *k, KBuf *b)
 {
     Graph *g = s->g;
@@ -79,14 +79,14 @@ static void add_packing(Ctx *cx, Segment *s, LoopKernel *k, KBuf *b)
     Dim *dims[MAX_RANK + 1], *idx[MAX_RANK];
     Dim **point = NEWS(s->arena, Dim *, rank + 1);
     ASSERT(rank <= MAX_RANK);
-    for (int i = 0, m = b->panel > 0; i < n->rank; i++) {
-        int to = i == b->last - 1 ? rank - 1 : m++;
+    for (int j = 0; j < n->rank; j++) {
+        int i = b->order[j], to = j + (b->panel > 0);
         dims[to] = n->dims[i];
         idx[i] = dim_idx(g, to, n->dims[i]);
     }
     Pred inside = { NULL, NULL };
     if (b->panel) {                      /* [blocks, other axes, columns of a block] */
-        int axis = b->last - 1;
+        int axis = b->order[n->rank - 1];
         Dim *columns = dim_const(g, b->panel);
         dims[0] = dim_ceildiv(g, n->dims[axis], columns);
         dims[rank - 1] = columns;
@@ -111,7 +111,7 @@ static void add_packing(Ctx *cx, Segment *s, LoopKernel *k, KBuf *b)
     *sub = (Subgraph){ .kind = SUB_map, .rank = v->rank, .space = v->dims, .nnode = 1, .node = node, .nstore = 1, .store = store, .home = home, .stored = none, .constant = none };
     sub->iter = arena_alloc(s->arena, sizeof *sub->iter * (size_t)count);
     b->node = v;
-    b->last = 0;
+    b->packed = false;
     for (int i = 0; i < s->npart; i++) if (s->part[i].loops && s->part[i].sub->nstore && s->part[i].sub->store[0].node == v) return;     /* there already */
     part_add(cx, s, sub, kernel_lower(cx, s->arena, g, sub, s->target->vectors), false, NULL);
 }
@@ -125,7 +125,7 @@ static void print_kernels(Ctx *cx, Segment *s)
         const char *structure = NULL;
         LoopKernel *k = sub->kind == SUB_call ? NULL : tuned_lower(cx, s, sub, &structure);
         int packs = 0;
-        for (int j = 0; k && j < k->buf.n; j++) packs += k->buf.at[j].last && !sub->constant[k->buf.at[j].node->id];
+        for (int j = 0; k && j < k->buf.n; j++) packs += k->buf.at[j].packed && !sub->constant[k->buf.at[j].node->id];
         if (s->npart + packs + (s->plan->nkernel - i) > most) {
             most += 64 + packs;
             Part *more = NEWS(s->arena, Part, most + 1);
@@ -133,7 +133,7 @@ static void print_kernels(Ctx *cx, Segment *s)
             for (int j = 0; j < s->npart; j++) if (more[j].join_mate) more[j].join_mate = &more[more[j].join_mate - s->part];
             s->part = more;
         }
-        for (int j = 0; packs && j < k->buf.n; j++) if (k->buf.at[j].last && !sub->constant[k->buf.at[j].node->id]) add_packing(cx, s, k, &k->buf.at[j]);
+        for (int j = 0; packs && j < k->buf.n; j++) if (k->buf.at[j].packed && !sub->constant[k->buf.at[j].node->id]) add_packing(cx, s, k, &k->buf.at[j]);
         part_add(cx, s, sub, k, s->plan->once[i], structure);
         for (int j = 0; k && j < k->limit.n; j++) vec_push(s->arena, &s->limit, k->limit.at[j]);
     }

@@ -31,7 +31,7 @@ typedef struct JointRun {               /* of an instance */
     void *table; bool known;
 } JointRun;
 
-typedef struct Packed { struct Packed *next; const Node *node; int axis; int64_t panel, width; bool quad; size_t bytes; void *data; } Packed;
+typedef struct Packed { struct Packed *next; const Node *node; const KBuf *form; int64_t width; size_t bytes; void *data; } Packed;     /* form: of the first kernel that wanted it */
 
 typedef struct Instance {
     struct Instance *next;

@@ -699,6 +699,8 @@ void print_fold(Printer *p, const KFold *f)
     acc_each_end(p, f, true);
 }
 
+enum { FEW_SUMS = 8 };                   /* with more of them, the registers are for the accumulators */
+
 /* A sum over the chunks of a loop, which stands beside the accumulator: in double precision, but in single for products and where few chunks are likely. */
 void print_chunk(Printer *p, const KFold *f, const KLoop *o, ChunkPart part)
 {
@@ -712,6 +714,7 @@ void print_chunk(Printer *p, const KFold *f, const KLoop *o, ChunkPart part)
     else if (part == CHUNK_add) print_line(p, "%s = %s + %s(%s);", sum, sum, to, a);
     else print_line(p, "%s = %s(%s);", a, back, sum);
     if (part != CHUNK_close) print_line(p, "%s = %s;", a, identity_text(p, f));
+    if (part != CHUNK_close && lane && !p->simt && p->k->mr * acc_nv(p, f) > FEW_SUMS) print_line(p, "spill_%sv(&%s);", t, sum);
     acc_each_end(p, f, true);
 }
 

@@ -72,9 +72,9 @@ typedef struct KStmt {
 } KStmt;
 struct KBlock { VEC(KStmt) stmt; KLoop *loop; KBlock *up; int depth; };
 
-/* scratch: a private row of `size` elements, no parameter. last > 0: packed for this kernel, its axis last - 1 moved behind the others;
+/* scratch: a private row of `size` elements, no parameter. packed: copied for this kernel, place k of its memory holding axis order[k];
  * panel > 0: then, as a matrix of rows of `width` elements, in blocks of so many columns (panel.c), the last one filled up with zeros. */
-typedef struct KBuf { const Node *node; DType dt; bool read, write, scratch; Dim *size; int last; int64_t panel; Dim *width; bool quad; } KBuf;
+typedef struct KBuf { const Node *node; DType dt; bool read, write, scratch; Dim *size; bool packed; uint8_t order[MAX_RANK]; int64_t panel; Dim *width; bool quad; } KBuf;
 typedef struct KAxis { Dim *var, *extent; int64_t step; } KAxis;     /* a parallel variable; it advances by step */
 typedef struct Sched {                  /* knobs; 0: as tile.c and sched.c choose */
 #define KNOB(name, kinds, values, text) int name;
@@ -177,6 +177,7 @@ enum { STREAM_BYTES = 32 << 20, STREAM_ROW_LEAST = 1024, STREAM_ROW_MOST = 512 <
 bool kernel_streams(const Graph *g, const Subgraph *sub);
 void quad_choose(LoopKernel *k, KLoop *vec);                  /* quad.c; before: */
 void panel_choose(LoopKernel *k, KLoop *vec);                 /* panel.c */
+void buf_pack(KBuf *b);                                       /* it is packed, if not yet, in its own order */
 Dim *kernel_scratch(const LoopKernel *k, int buf);                       /* byte offset in the thread's scratch; buf = buf.n: the whole size */
 /* May `out` share its memory with `in`? Proved when every read of in is at the very element that is written, and not after the write. */
 bool kernel_may_alias(const LoopKernel *k, int in, int out);

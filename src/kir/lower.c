@@ -10,6 +10,7 @@
 #include "kir/kir.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* ---- blocks and values --------------------------------------------------------------------------------------------------------- */
 static KBlock *block_new(Lowering *l, KBlock *up, KLoop *loop)
@@ -152,14 +153,15 @@ int cost_again(const KVal *v)
 }
 
 /* ---- memory ---------------------------------------------------------------------------------------------------------------------- */
-static int buf_of(Lowering *l, const Node *n, bool write, int packed)
+static int buf_of(Lowering *l, const Node *n, bool write, const uint8_t *order)
 {
     for (int i = 0; i < l->k->buf.n; i++)
-        if (l->k->buf.at[i].node == n && !l->k->buf.at[i].scratch && l->k->buf.at[i].last == packed) {
+        if (l->k->buf.at[i].node == n && !l->k->buf.at[i].scratch && l->k->buf.at[i].packed == (order != NULL) && (!order || !memcmp(l->k->buf.at[i].order, order, (size_t)n->rank))) {
             if (write) l->k->buf.at[i].write = true; else l->k->buf.at[i].read = true;
             return i;
         }
-    KBuf b = { .node = n, .dt = n->dt, .read = !write, .write = write, .last = packed };
+    KBuf b = { .node = n, .dt = n->dt, .read = !write, .write = write, .packed = order != NULL };
+    if (order) memcpy(b.order, order, (size_t)n->rank);
     vec_push(l->arena, &l->k->buf, b);
     return l->k->buf.n - 1;
 }
@@ -191,34 +193,47 @@ static KAddr guarded(Lowering *l, Dim *off, int npred, const Pred *pred)
     return a;
 }
 
-/* What a contraction reads with lanes apart is packed before: the axis that the lanes run over comes last. 1 + that axis, or 0. */
-static int packed_axis(const Lowering *l, const Node *n, Dim *const *idx)
+/* How deep the loop lies inside which an index changes; 0: outside of the contraction's. */
+static int loop_depth(const Lowering *l, const Dim *d)
+{
+    for (const KBlock *b = l->cur; b && b->depth > l->point->depth; b = b->up) if (dim_uses(d, b->loop->var->var)) return b->depth;
+    return 0;
+}
+
+/* What a contraction reads with lanes apart is packed before: the axis that the lanes run over comes last, before it the others in the order of the loops, so
+ * that what is read next lies next. False: it is read as it lies. */
+static bool packed_order(const Lowering *l, const Node *n, Dim *const *idx, uint8_t *order)
 {
     bool once = l->sub->nnode && l->sub->constant[l->sub->node[0]->id];      /* such a kernel's constants may not be computed yet */
-    if ((once && l->sub->constant[n->id]) || l->sub->kind != SUB_dot || !l->k->vec_var || l->cur->depth <= l->point->depth) return 0;
+    if ((once && l->sub->constant[n->id]) || l->sub->kind != SUB_dot || !l->k->vec_var || l->cur->depth <= l->point->depth) return false;
     int axis = -1, last = -1;
     for (int k = 0; k < n->rank; k++) {
         if (!dim_is(n->dims[k], 1)) last = k;
         if (!dim_uses(idx[k], l->k->vec_var->var)) continue;
-        if (axis >= 0) return 0;
+        if (axis >= 0) return false;
         axis = k;
     }
     Dim *c, *rest;
-    if (axis < 0 || axis == last || !dim_linear(l->g, idx[axis], l->k->vec_var->var, &c, &rest) || !dim_is(c, 1)) return 0;
-    return axis + 1;
+    if (axis < 0 || axis == last || !dim_linear(l->g, idx[axis], l->k->vec_var->var, &c, &rest) || !dim_is(c, 1)) return false;
+    int m = 0;
+    for (int k = 0; k < n->rank; k++) {
+        int at = m;
+        if (k == axis) continue;
+        for (; at > 0 && loop_depth(l, idx[order[at - 1]]) > loop_depth(l, idx[k]); at--) order[at] = order[at - 1];
+        order[at] = (uint8_t)k;
+        m++;
+    }
+    order[m] = (uint8_t)axis;
+    return true;
 }
 
 static KVal *val_load(Lowering *l, const Node *n, Dim *const *idx, int npred, const Pred *pred, Scalar fill)
 {
-    int packed = packed_axis(l, n, idx);
+    uint8_t order[MAX_RANK] = { 0 };
+    bool packed = packed_order(l, n, idx, order);
     Dim *dims[MAX_RANK], *at[MAX_RANK];
-    ASSERT(packed <= n->rank);
-    for (int k = 0, j = 0; k < n->rank; k++) {
-        if (k == packed - 1) continue;
-        dims[j] = n->dims[k]; at[j++] = idx[k];
-    }
-    if (packed) { dims[n->rank - 1] = n->dims[packed - 1]; at[n->rank - 1] = idx[packed - 1]; }
-    KVal p = { .kind = KV_load, .dt = n->dt, .buf = buf_of(l, n, false, packed), .imm = fill, .node = n };
+    for (int k = 0; k < n->rank; k++) { dims[k] = n->dims[packed ? order[k] : k]; at[k] = idx[packed ? order[k] : k]; }
+    KVal p = { .kind = KV_load, .dt = n->dt, .buf = buf_of(l, n, false, packed ? order : NULL), .imm = fill, .node = n };
     p.at = guarded(l, linear(l->g, n->rank, dims, at), npred, pred);
     KVal *own = l->streaming ? stream_packed(l, &p) : NULL;
     return own ? own : val_new(l, &p);
@@ -361,7 +376,7 @@ void memo_clear(Lowering *l)
 /* ---- stores ------------------------------------------------------------------------------------------------------------------------ */
 void store_add(Lowering *l, const SubStore *s, KVal *v, Combine how)
 {
-    KStmt st = { .kind = KS_store, .val = v, .buf = buf_of(l, s->into, true, 0), .how = how };
+    KStmt st = { .kind = KS_store, .val = v, .buf = buf_of(l, s->into, true, NULL), .how = how };
     st.at.off = linear(l->g, s->into->rank, s->into->dims, s->coord);
     values_in_addr(l, &st.at, &st.opnd, &st.nopnd);
     KBlock *b = block_for_addr(l, v->block, &st.at, st.nopnd, st.opnd);
@@ -411,7 +426,7 @@ static KVal *row_again(Lowering *l, const Node *n, KVal *v)
         for (int k = 0; k < l->sub->rank; k++) whole &= dim_is(l->sub->space[k], 1) || dim_uses(at, SPACE_VAR + k);
         if (!whole) continue;
         l->lent[i] = 1;
-        int own = buf_of(l, o->into, true, 0);
+        int own = buf_of(l, o->into, true, NULL);
         l->k->buf.at[own].read = true;
         block_add(l, v->block, (KStmt){ .kind = KS_store, .val = v, .buf = own, .at.off = at });
         StoredRow lent = { v, own, at };
@@ -839,7 +854,7 @@ static double lanes_cost(const LoopKernel *k, int64_t extent, int64_t reduced, b
     for (int i = 0; i < k->sub->rank; i++) if (!(k->sub->rows >> i & 1)) points *= (double)dim_hint(k->g, k->sub->space[i]);
     for (int i = 0; i < k->buf.n; i++) {             /* packing moves each element once, constants when the program is made */
         const KBuf *b = &k->buf.at[i];
-        if (!b->last || k->sub->constant[b->node->id]) continue;
+        if (!b->packed || k->sub->constant[b->node->id]) continue;
         double count = 1;
         for (int j = 0; j < b->node->rank; j++) count *= (double)dim_hint(k->g, b->node->dims[j]);
         if (points > 0) x.loads += 3 * count / (points / k->lanes);

@@ -47,6 +47,12 @@ static double panel_readers(const LoopKernel *k)
     return n;
 }
 
+void buf_pack(KBuf *b)
+{
+    for (int k = 0; k < b->node->rank && !b->packed; k++) b->order[k] = (uint8_t)k;
+    b->packed = true;
+}
+
 void panel_choose(LoopKernel *k, KLoop *vec)
 {
     Graph *g = k->g;
@@ -66,13 +72,13 @@ void panel_choose(LoopKernel *k, KLoop *vec)
         bool aligned = width * size % LINE == 0;
         if (width <= panel && aligned) continue;     /* one panel as it is */
         if (!constant) {
-            int axis = b->last ? b->last - 1 : n->rank - 1;
+            int axis = b->packed ? b->order[n->rank - 1] : n->rank - 1;
             if (n->rank == MAX_RANK || n->dims[axis] != p.width || (aligned && width * size <= 1024) || panel_readers(k) < FEW_READERS) continue;
         }
         panel_walk(&p, k->top, false, false);
         panel_walk(&p, k->body, false, false);
         if (!p.ok || !p.seen) continue;
-        if (!b->last) b->last = n->rank;
+        buf_pack(b);
         b->panel = panel; b->width = p.width;
         panel_walk(&p, k->body, false, true);
     }

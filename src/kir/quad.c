@@ -59,7 +59,7 @@ void quad_choose(LoopKernel *k, KLoop *vec)
     Dim *rows = dim_div(g, count, width);
     if (dim_mul(g, rows, width) != count || !dim_is_const(rows) || rows->c % 4) return;
 
-    if (!b->last) b->last = b->node->rank;
+    buf_pack(b);
     b->panel = (int64_t)vec->nv * k->lanes;
     b->width = width;
     b->quad = true;

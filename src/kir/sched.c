@@ -458,7 +458,7 @@ static void alias_walk(const KBlock *b, Aliasing *x, bool second)
 bool kernel_may_alias(const LoopKernel *k, int in, int out)
 {
     const KBuf *a = &k->buf.at[in], *b = &k->buf.at[out];
-    if (a->scratch || b->scratch || a->last || a->write || dtype_size(a->dt) != dtype_size(b->dt) || k->sub->kind == SUB_scatter) return false;
+    if (a->scratch || b->scratch || a->packed || a->write || dtype_size(a->dt) != dtype_size(b->dt) || k->sub->kind == SUB_scatter) return false;
     Aliasing x = { .in = in, .out = out, .ok = true, .team = k->team > 1 };
     alias_walk(k->top, &x, false);
     alias_walk(k->body, &x, false);

@@ -78,6 +78,7 @@ static void test_convolutions(void **state)
         { 2, 16, 7, 10, 24, 3, 2, 1, 1, 8 }, /* a stride; lanes left over */
         { 1, 20, 6, 9, 20, 3, 1, 1, 20, 12 },/* one channel each */
         { 1, 16, 3, 11, 16, 5, 1, 2, 16, 8 },/* a window higher than the image */
+        { 1, 230, 3, 7, 16, 3, 1, 1, 1, 8 }, /* a sum so long that it is taken in chunks */
         { 1, 8, 5, 5, 32, 5, 1, 2, 2, 3 },   /* groups; a border everywhere; few channels out */
         { 1, 12, 4, 7, 70, 1, 1, 0, 1, 33 },
     };
