@@ -311,6 +311,38 @@ static void print_team_loop(Printer *p, const KLoop *o)
     print_line(p, "}");
 }
 
+/* Strides of an address along the lanes and along a loop, where they are the same everywhere. */
+static bool strides(Printer *p, const KAddr *a, const KLoop *o, Dim **lane, Dim **along)
+{
+    Dim *rest;
+    return !a->npred && dim_linear(p->g, a->off, p->lane->var, lane, &rest) && dim_linear(p->g, a->off, o->var->var, along, &rest) && !dim_uses(*lane, o->var->var);
+}
+
+/* A loop of a stream that copies between memory, where its lanes lie apart and its turns together, and scratch, where it is the other way round: by squares that
+ * are turned over in registers, as far as the loop has whole ones. Scratch has room for whole vectors. True: the loop itself is for the rest. */
+static bool print_turned(Printer *p, const KLoop *o)
+{
+    const KBlock *b = o->body;
+    if (!p->lane || p->k->sub->kind != SUB_stream || o->from || o->step > 1 || o->tile > 1 || b->stmt.n != 2 || b->stmt.at[0].kind != KS_val || b->stmt.at[1].kind != KS_store) return false;
+    const KStmt *to = &b->stmt.at[1];
+    const KVal *from = b->stmt.at[0].val;
+    const KBuf *fb = &p->k->buf.at[from->buf], *tb = &p->k->buf.at[to->buf];
+    Dim *fl, *fa, *tl, *ta;
+    if (from->kind != KV_load || to->val != from || to->how != COMBINE_set || from->nopnd || to->nopnd || from->dt != DT_f32 || fb->dt != DT_f32 || tb->dt != DT_f32) return false;
+    if (!strides(p, &from->at, o, &fl, &fa) || !strides(p, &to->at, o, &tl, &ta)) return false;
+    bool in = tb->scratch && dim_is(fa, 1) && dim_is(tl, 1), out = fb->scratch && dim_is(fl, 1) && dim_is(ta, 1);
+    if (in == out) return false;
+    const char *v = print_var(p, o->var);
+    print_line(p, "for (i64 %s = 0; %s + LANES <= %s; %s += LANES) {", v, v, print_dim(p, o->extent), v);
+    vectors_open(p);
+    const char *real = p->part ? print_rem(p) : "LANES";
+    print_line(p, "turn_f32v(%s, %s, %s, %s, %s, %s);", print_place(p, from->buf, from->at.off), print_dim(p, in ? fl : fa), in ? real : "LANES",
+        print_place(p, to->buf, to->at.off), print_dim(p, in ? ta : tl), in ? "LANES" : real);
+    vectors_close(p);
+    print_line(p, "}");
+    return true;
+}
+
 static void print_loop_once(Printer *p, const KLoop *o)
 {
     if (o->team > 1 && print_team_scan(p, o)) return;
@@ -330,6 +362,7 @@ static void print_loop_once(Printer *p, const KLoop *o)
     const LoopKernel *was = p->k;
     int64_t step = o->tile > 1 ? o->tile : o->step;
     const char *from = o->from ? print_dim(p, o->from) : "0", *unroll = o->unroll ? "UNROLL " : "";
+    if (print_turned(p, o)) from = arena_fmt(p->arena, "%s / LANES * LANES", n);
     if (step > 1) print_line(p, "%sfor (i64 %s = %s; %s < %s; %s += %lld) {", unroll, v, from, v, n, v, (long long)step);
     else print_line(p, "%sfor (i64 %s = %s; %s < %s; %s++) {", unroll, v, from, v, n, v);
     bool shifted = p->shifted;

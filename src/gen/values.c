@@ -738,6 +738,7 @@ void print_update(Printer *p, const KStmt *s)
     else if (f->mul_a) e = arena_fmt(p->arena, "fma_%s%s(%s, %s, %s)", t, sv, operand(p, f->mul_a, vary), operand(p, f->mul_b, vary), a);
     else {
         const char *op = fold_op(f->kind, f->dt, &infix), *v = operand(p, f->value, vary);
+        if (f->loose && vary & VARY_lane) op = "loose_max";
         e = infix ? arena_fmt(p->arena, "%s %s %s", a, op, v) : arena_fmt(p->arena, "%s_%s%s(%s, %s)", op, t, sv, a, v);
     }
     if (mask) e = arena_fmt(p->arena, "sel_%sv(lanes_below(rem), %s, %s)", t, e, a);

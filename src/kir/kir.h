@@ -44,6 +44,7 @@ struct KFold {                          /* an accumulator, declared before its o
     KVal *result;
     KLoop *loop, *own;                  /* outermost of its loops; the one of them that runs in lanes, or NULL */
     int id;
+    bool loose;                         /* a maximum that need not keep NaN: loose.c */
     bool team;                          /* one of its loops is dealt out: each thread has a part of the sum */
     uint8_t vary;                       /* of the result: VARY_lane when each lane has its own accumulator */
     const Node *node;
@@ -139,6 +140,7 @@ KFold *fold_new(Lowering *l, const Node *f);
 void fold_update(Lowering *l, KFold *a, KVal *v, Dim *const *in);
 KVal *fold_result(Lowering *l, KFold *a);
 void store_add(Lowering *l, const SubStore *s, KVal *v, Combine how);
+bool max_is_loose(const Lowering *l, const Node *f);                    /* loose.c: need this maximum keep no NaN? */
 /* ---- stream.c --------------------------------------------------------------------------------------------------------------------------------- */
 void lower_stream(Lowering *l);
 /* bounds.c: the part [lo, hi) of axis j outside of which no fold of the stream changes, for rows first to last of the variable `row`. lo NULL: 0. */
@@ -167,6 +169,7 @@ void kernel_vary(LoopKernel *k);                              /* how values diff
 void kernel_measure(LoopKernel *k);                           /* total, work, cost */
 /* tile.c */
 void tile_choose(LoopKernel *k, KLoop *vec);                  /* a contraction's tile of rows and vectors; vec: its loop over lanes, or NULL */
+int tile_of_rows(int nv, int most, int64_t n);                /* rows of a tile of nv vectors that leaves few of n past its end */
 /* Without lanes: points of an axis that a thread takes together, so that what does not change along it is loaded once for all of them: `most`, if there are that
  * many and `least` threads are left. */
 void tile_rows(LoopKernel *k, int most, int64_t least);

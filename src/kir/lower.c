@@ -305,7 +305,7 @@ KFold *fold_new(Lowering *l, const Node *f)
 {
     check_dtype(l, f->in[0]->dt);
     KFold *a = NEW(l->arena, KFold);
-    a->kind = (FoldKind)f->kind; a->dt = f->in[0]->dt; a->last = f->last; a->node = f; a->id = l->k->nfold++;
+    a->kind = (FoldKind)f->kind; a->dt = f->in[0]->dt; a->last = f->last; a->node = f; a->id = l->k->nfold++; a->loose = max_is_loose(l, f);
     block_add(l, l->cur, (KStmt){ .kind = KS_fold, .fold = a });
     return a;
 }

@@ -9,7 +9,7 @@
  * A block is skipped when no row of the tile can have anything there (stream_bounds): its bounds are affine in the rows, so they are numbers of the launch. */
 #include "kir/kir.h"
 
-enum { BLOCK_BYTES = 16384, TILE_ROWS = 6 };
+enum { BLOCK_BYTES = 24576, TILE_ROWS = 6 };
 
 typedef struct Streaming {
     Lowering *l; const Stream *s; Graph *g;
@@ -123,14 +123,14 @@ static Dim *state_offset(const Streaming *t, const StreamFold *f)
     return dim_add(t->g, dim_mulc(t->g, off, t->width), lane_offset(l));
 }
 
-/* Opens loops over the axes that only the result has, the last in tiles of rows. */
-static int out_open(const Streaming *t, KLoop **o, int tile)
+/* Opens loops over the axes that only the result has; tiled: the last in tiles of rows. */
+static int out_open(const Streaming *t, KLoop **o, bool tiled)
 {
     Lowering *l = t->l;
     int n = 0;
     for (int a = 0; a < l->sub->rank; a++)
         if (t->s->out >> a & 1) o[n++] = loop_new(l, dim_idx(t->g, SPACE_VAR + a, l->sub->space[a]), false);
-    if (n && tile > 1) o[n - 1]->tile = tile;
+    if (n && tiled) o[n - 1]->tile = tile_of_rows(l->k->vec_var ? l->nv : 1, TILE_ROWS, dim_hint(t->g, o[n - 1]->extent));
     return n;
 }
 
@@ -253,7 +253,7 @@ static void lower_stage(const Streaming *t, int stage)
     if (f->stage != stage || !s->out) return;
     KVal *by = factor(t, f, f->advance);
     KLoop *o[MAX_RANK];
-    int n = out_open(t, o, TILE_ROWS);
+    int n = out_open(t, o, true);
     KFold *a = fold_new(l, f->node);
     KLoop *in = block_open_loop(t, 1);
     KVal *v = demand(l, f->node->in[0], f->in);
@@ -275,19 +275,85 @@ static void lower_end(const Streaming *t)
         bool last = i == s->nfold - 1;
         Dim *idx[MAX_RANK] = { 0 };
         fold_index(t->g, f->node, f->in, idx);
-        KVal *by = factor(t, f, f->finish);
+        KVal *by = factor(t, f, f->finish), *turned = NULL;
         KLoop *o[MAX_RANK];
-        int n = last ? out_open(t, o, 1) : 0;
+        int n = last ? out_open(t, o, false) : 0;
         KVal *v = scratch_load(l, t->state[i], f->node->dt, state_offset(t, f), f->node);
         if (f->pivot) memo_put(l, f->cur, idx, safe_pivot(l, v));
         if (by) v = two(l, OP_mul, v, by);
         memo_put(l, f->node, idx, v);
         for (int k = 0; last && k < l->sub->nstore; k++) {
             const SubStore *st = &l->sub->store[k];
-            store_add(l, st, demand(l, st->node, st->at), COMBINE_set);
+            v = demand(l, st->node, st->at);
+            if (n && l->sub->nstore == 1 && st->node->dt == DT_f32 && v->block == l->cur) scratch_store(l, t->state[i], turned = v, state_offset(t, f));
+            else store_add(l, st, v, COMBINE_set);
         }
         out_close(t, o, n);
+        if (!turned) continue;
+        n = out_open(t, o, false);               /* a loop that only copies: lanes lie together in scratch, and mostly apart in the result */
+        store_add(l, &l->sub->store[0], scratch_load(l, t->state[i], DT_f32, state_offset(t, f), f->node), COMBINE_set);
+        out_close(t, o, n);
     }
+}
+
+/* ---- scratch in place ----------------------------------------------------------------------------------------------------------------------- */
+/* What a block keeps lies in the first cache, so a row of values takes over the memory of another that is read for the last time where, or before, it is written. */
+typedef struct Life { int store, load; const KBlock *stored, *loaded; } Life;    /* place in the order of statements of the first store, of the last load */
+
+static void life_walk(const KBlock *b, Life *life, int *now)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        ++*now;
+        if (s->kind == KS_loop) life_walk(s->loop->body, life, now);
+        if (s->kind == KS_store && !life[s->buf].store) { life[s->buf].store = *now; life[s->buf].stored = b; }
+        if (s->kind == KS_val && s->val->kind == KV_load) { life[s->val->buf].load = *now; life[s->val->buf].loaded = b; }
+    }
+}
+
+static void bufs_rename(KBlock *b, const int *to)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop) bufs_rename(s->loop->body, to);
+        if (s->kind == KS_store) s->buf = to[s->buf];
+        if (s->kind == KS_val && s->val->kind == KV_load) s->val->buf = to[s->val->buf];
+    }
+}
+
+/* The loop of `blocks` that b is or lies in. */
+static const KBlock *part_of_block(const KBlock *b, const KLoop *blocks)
+{
+    while (b->up != blocks->body) b = b->up;
+    return b;
+}
+
+static void rows_in_place(Lowering *l, const KLoop *blocks)
+{
+    LoopKernel *k = l->k;
+    int now = 0, nbuf = k->buf.n, *to = NEWS(l->arena, int, nbuf);
+    Life *life = NEWS(l->arena, Life, nbuf);
+    life_walk(blocks->body, life, &now);
+    for (int i = 0; i < nbuf; i++) to[i] = i;
+    for (int i = 0; i < l->rows.n; i++)
+        for (int j = 0; j < i; j++) {
+            int a = l->rows.at[j].buf, b = l->rows.at[i].buf;
+            Life *x = &life[a], *y = &life[b];
+            if (to[a] != a || to[b] != b || k->buf.at[a].dt != k->buf.at[b].dt || !x->load || x->store > y->store || x->load > y->store) continue;
+            bool same = x->loaded == y->stored && x->loaded->up == blocks->body && x->loaded->loop->tile <= 1 && l->rows.at[i].off == l->rows.at[j].off;
+            if (!same && part_of_block(x->loaded, blocks) == part_of_block(y->stored, blocks)) continue;
+            to[b] = a;
+            x->load = y->load;
+            x->loaded = y->loaded;
+        }
+    int n = 0;
+    for (int i = 0; i < nbuf; i++) {
+        if (to[i] != i) { to[i] = to[to[i]]; continue; }
+        k->buf.at[n] = k->buf.at[i];
+        to[i] = n++;
+    }
+    k->buf.n = n;
+    for (KBlock *b = l->point; b; b = b->up) bufs_rename(b, to);     /* these are open: none is part of another yet */
 }
 
 /* For explain, in terms of the tile's first row. */
@@ -329,7 +395,7 @@ void lower_stream(Lowering *l)
         if (f->stage >= stages) stages = f->stage + 1;
         t.state[i] = scratch_new(l, f->node->dt, f->node, dim_mulc(g, result ? t.size : dim_const(g, 1), t.width));
         KLoop *o[MAX_RANK];
-        int n = result ? out_open(&t, o, 1) : 0;
+        int n = result ? out_open(&t, o, false) : 0;
         scratch_store(l, t.state[i], val_const(l, f->node->dt, f->pivot ? scalar_min(f->node->dt) : (Scalar){ 0 }), state_offset(&t, f));
         out_close(&t, o, n);
     }
@@ -340,5 +406,6 @@ void lower_stream(Lowering *l)
     for (int stage = 0; stage < stages; stage++) lower_stage(&t, stage);
     loop_close(l, blocks);
     lower_end(&t);
+    rows_in_place(l, blocks);
     l->streaming = NULL;
 }

@@ -81,6 +81,20 @@ static Tile tile_best(const LoopKernel *k, int regs, int64_t rows, int64_t vecs,
     return best;
 }
 
+/* Rows of a tile of nv vectors, at most so many, with which n rows take the least time for each step. */
+int tile_of_rows(int nv, int most, int64_t n)
+{
+    int best = 1;
+    double least = -1;
+    for (int m = 1; m <= most && m <= n; m++) {
+        double cost = (double)((n + m - 1) / m) * step_cycles(m, nv, false);
+        if (least >= 0 && cost > least) continue;
+        best = m;
+        least = cost;
+    }
+    return best;
+}
+
 /* Rows of a tile, at most so many, that leave few past the end of n. */
 enum { EACH_ROWS = 8 };
 static int rows_even(int most, int64_t n)
