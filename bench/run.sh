@@ -1,5 +1,5 @@
 #!/bin/bash
-# run.sh [kernels|rows|models|attention]...: what fusion gains on this machine. Prints two tables; without an argument both.
+# run.sh [kernels|rows|models|...]...: what fusion gains on this machine. Prints two tables; without an argument both.
 # run.sh aot [MODEL]...: models ahead of time (bench/aot.sh).
 # run.sh --peers [ARGUMENT]...: a third: sinter beside other engines (bench/peers.sh).
 #
@@ -8,6 +8,7 @@
 #   gemm      matrix products against oneDNN's, float32, one thread, plain and with bias and gelu (bench/contract.c)
 #   conv      convolutions with bias and relu against oneDNN's
 #   models    real models, fused against unfused, from $SN_CASES/models when that is there (or folders in MODELS)
+#   learn     tuning with the learned model of cost against four times the measurements without it (bench/learn.c)
 #   regret    each fused kernel of those models against the kernels of its operators when nothing is fused (bench/regret.py)
 #   attention attention of many forms from the plain graph (bench/attention.sh)
 #
@@ -40,6 +41,11 @@ for w in $what; do
         cmake --build "$BUILD" --target bench_rows >/dev/null
         "$BUILD/bench_rows"
         ;;
+    learn)
+        cmake --build "$BUILD" --target bench_learn >/dev/null
+        "$BUILD/bench_learn" --build
+        "$BUILD/bench_learn"
+        ;;
     gemm|conv)
         if ! cmake --build "$BUILD" --target bench_contract >/dev/null 2>&1; then
             echo "$w: skipped: oneDNN's header is not here (Debian: libdnnl-dev; then configure again)"
@@ -71,6 +77,6 @@ print("%-24s %3d/%3d %7.3f ms %7.3f ms %6.2f %9.2f %9.3f %9.1f %8.1f %8d %8d" % 
         done
         ;;
     attention) bash bench/attention.sh ;;
-    *) echo "run.sh: no benchmark named '$w' (kernels, rows, regret, models, gemm, conv, attention)" >&2; exit 2 ;;
+    *) echo "run.sh: no benchmark named '$w' (kernels, rows, learn, regret, models, gemm, conv, attention)" >&2; exit 2 ;;
     esac
 done

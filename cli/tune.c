@@ -2,8 +2,9 @@
  *
  * Each trial is a child process with two programs of the model, one as it is by itself and one with the candidate, run in turns: what the candidate does to
  * this process or how it fails is no matter, and what disturbs the machine disturbs both. First the cuts (one kernel for each operator; without each rule of
- * fusion), since what is used must not be slower than unfused; then round after round the next candidate of each kernel, those that take longest first, in
- * the order of the model in src/tune. A record is written when something is found, so that an interrupt loses nothing. */
+ * fusion), since what is used must not be slower than unfused; then round after round the next candidate of each kernel, those that take longest first, as the
+ * search in src/tune proposes it. All trials are recorded, and the learned model is fitted to them again and again, with more weight on those of the kernel at
+ * hand; without enough of them the order is that of the analytic model. What is found is written at once, so that an interrupt loses nothing. */
 #include "cli.h"
 
 #include <errno.h>
@@ -14,22 +15,27 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TURNS = 11, TRIAL_SECONDS = 60, MOST_KERNELS = 256 };
+enum { TURNS = 11, TRIAL_SECONDS = 60, MOST_KERNELS = 256, REFIT_EACH = 4 };
 static const double gain_least = 0.03, share_least = 0.01;   /* a record needs 3 % (less is noise); a kernel counts from 1 % of the time */
 
 typedef struct Trial { bool unfused; const char *off, *kernel; Sched sched; } Trial;
 typedef struct Times { double own, other; bool same; } Times; /* medians of the kernel, or of the whole run; the results agree */
-typedef struct Tunable { const char *name, *bucket; double seconds, best; int n, next; Sched *candidate; } Tunable;
-typedef struct Tuner { Cli *c; const OnnxModel *m; Inputs in; Records *records; const Target *target; double end; int trials, found; } Tuner;
+typedef struct Tunable { const char *name, *bucket; const LoopKernel *loops; double seconds, best; SchedSearch *search; CostModel *model; int fitted; bool done; } Tunable;
+/* example: all trials of this machine, `known` of them from earlier runs; modelled: trials that the learned model chose */
+typedef struct Tuner { Cli *c; const OnnxModel *m; Inputs in; Records *records; const Target *target; double end; int trials, found, known, modelled; VEC(Example) example; Fitting *fitting; } Tuner;
 
+/* Of the kernels with this name, and of what copies operands for them; NULL: of all. */
 static double kernel_seconds(Ctx *cx, Arena *a, Program *p, const char *name)
 {
     int n;
     double sum = 0;
     const SegmentEvidence *e = program_evidence(cx, p, a, &n);
     for (int i = 0; i < n; i++)
-        for (int k = 0; k < e[i].nkernel; k++)
-            if (!name || !strcmp(e[i].kernel[k].structure, name)) sum += e[i].kernel[k].seconds;
+        for (int k = 0; k < e[i].nkernel; k++) {
+            int of = k;
+            while (of + 1 < e[i].nkernel && e[i].kernel[of].packs) of++;
+            if (!name || !strcmp(e[i].kernel[of].structure, name)) sum += e[i].kernel[k].seconds;
+        }
     return sum;
 }
 
@@ -156,20 +162,54 @@ static int by_seconds(const void *x, const void *y)
     return a->seconds != b->seconds ? (a->seconds > b->seconds ? -1 : 1) : strcmp(a->name, b->name);
 }
 
+/* The model for a kernel: fitted to all trials, its own counting more. NULL: there are too few. */
+static const CostModel *tunable_model(Tuner *t, Tunable *k, const char *key)
+{
+    if (k->fitted && k->search->measured - k->fitted + 1 < REFIT_EACH) return k->model;
+    if (!k->model) k->model = model_new(t->c->arena);
+    if (!model_fit(k->model, t->fitting, t->example.n, t->example.at, key)) return NULL;
+    k->fitted = k->search->measured + 1;
+    return k->model;
+}
+
+/* One trial of a kernel; false: there is nothing left to try. */
+static bool tune_kernel(Tuner *t, Tunable *k)
+{
+    Arena *a = t->c->arena;
+    if (!k->search) k->search = search_new(t->c->cx, a, k->loops, t->target->dialect, t->target->isa, t->target->vectors);
+    char *key = arena_fmt(a, "%s %s", k->name, k->bucket);
+    const CostModel *m = tunable_model(t, k, key);
+    int at = search_next(k->search, m);
+    if (at < 0) return false;
+    const Contender *c = &k->search->list.at[at];
+    Trial w = { .kernel = k->name, .sched = c->sched };
+    char *choice = sched_text(a, &w.sched);
+    Times x = { 0 };
+    tell(t, choice);
+    bool wins = trial_wins(t, &w, k->best, &x);
+    t->modelled += m != NULL;
+    bool fine = x.same && x.own > 0 && x.other > 0;
+    if (fine) {
+        RecordKey record = { k->name, k->bucket, t->target->machine, t->target->compiler };
+        Example e = { .kernel = key, .own = k->search->features, .it = c->features, .gain = example_gain(x.other / x.own) };
+        trials_put(t->c->cx, t->records, &record, choice, x.other, x.own, &e.own, &e.it);
+        vec_push(a, &t->example, e);
+    }
+    search_tell(k->search, at, fine ? x.other / x.own : -1);
+    if (!wins) return true;
+    k->best = x.other / x.own;
+    note_found(t, k->name, k->bucket, choice, &x);
+    return true;
+}
+
 static void tune_kernels(Tuner *t, int n, Tunable *k)
 {
     for (bool more = true; more;) {
         more = false;
         for (int i = 0; i < n && time_now() < t->end; i++) {
-            if (k[i].next >= k[i].n) continue;
-            Trial w = { .kernel = k[i].name, .sched = k[i].candidate[k[i].next++] };
-            char *choice = sched_text(t->c->arena, &w.sched);
-            Times x;
-            more = true;
-            tell(t, choice);
-            if (!trial_wins(t, &w, k[i].best, &x)) continue;
-            k[i].best = x.other / x.own;
-            note_found(t, k[i].name, k[i].bucket, choice, &x);
+            if (k[i].done) continue;
+            k[i].done = !tune_kernel(t, &k[i]);
+            more |= !k[i].done;
         }
         if (time_now() >= t->end) break;
     }
@@ -185,14 +225,11 @@ static int tunables(Tuner *t, Program *p, Tunable *k)
         for (int j = 0; j < e[i].nkernel; j++) {
             const KernelEvidence *v = &e[i].kernel[j];
             all += v->seconds;
-            if (!v->loops || v->once) continue;
+            if (!v->loops || v->once || v->packs) continue;
             int at = 0;
             while (at < n && strcmp(k[at].name, v->structure)) at++;
             if (at == MOST_KERNELS) continue;
-            if (at == n) {
-                k[n++] = (Tunable){ .name = v->structure, .bucket = sched_bucket(t->c->arena, v->loops), .best = 1 - gain_least };
-                k[at].n = sched_candidates(t->c->arena, v->loops, &k[at].candidate);
-            }
+            if (at == n) k[n++] = (Tunable){ .name = v->structure, .bucket = sched_bucket(t->c->arena, v->loops), .loops = v->loops, .best = 1 - gain_least };
             k[at].seconds += v->seconds;
         }
     qsort(k, (size_t)n, sizeof *k, by_seconds);
@@ -235,6 +272,10 @@ int cmd_tune(Cli *c)
         Tunable *k = NEWS(c->arena, Tunable, MOST_KERNELS);
         int n = tunables(&t, p, k), nseg;
         const SegmentEvidence *e = program_evidence(cx, p, c->arena, &nseg);
+        Example *known;
+        t.known = trials_get(cx, t.records, c->arena, own.machine, own.compiler, &known);
+        for (int i = 0; i < t.known; i++) vec_push(c->arena, &t.example, known[i]);
+        t.fitting = fitting_new(c->arena);
         t.end = time_now() + seconds;
         if (nseg == 1) tune_cuts(&t, e[0].graph);
         tune_kernels(&t, n, k);
@@ -242,10 +283,12 @@ int cmd_tune(Cli *c)
     }
     if (export) exported = records_export(cx, t.records, export);
     if (flag_given(c, FLAG_json)) {
-        print_json(json_pack("{s:s, s:i, s:i, s:i, s:i}", "records", path, "trials", t.trials, "found", t.found, "imported", imported, "exported", exported));
+        print_json(json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i}", "records", path, "trials", t.trials, "found", t.found, "modelled", t.modelled, "known", t.known, "imported", imported, "exported", exported));
         return EXIT_FINE;
     }
     if (c->narg) printf("%d trials, %d found faster; records in %s\n", t.trials, t.found, path);
+    if (c->narg && t.modelled) printf("the learned model chose %d schedules; it stood on %d measured ones, %d of them from earlier runs\n", t.modelled, t.example.n, t.known);
+    else if (c->narg) printf("the learned model was not used: %d measured schedules, %d are wanted\n", t.example.n, MODEL_LEAST);
     if (imported >= 0) printf("%d records read from %s\n", imported, import);
     if (exported >= 0) printf("%d records written to %s\n", exported, export);
     return EXIT_FINE;

@@ -42,6 +42,7 @@ typedef struct KernelEvidence {         /* one launch of a segment */
     int64_t read_bytes, write_bytes;    /* logical: each buffer once, at the last bound sizes */
     bool once, interpreted;
     bool joined;                        /* a part of the launch before it */
+    bool packs;                         /* copies an operand for the kernel behind it */
     double seconds;                     /* median of the profiled runs; 0 when not measured */
 } KernelEvidence;
 typedef struct SegmentEvidence {

@@ -62,6 +62,7 @@ void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds
         k[i].kind = sub_kind_name[p->sub->kind];
         k[i].structure = p->structure;
         k[i].loops = p->loops;
+        k[i].packs = p->packs;
         k[i].source = p->loops ? src->text : NULL;
         k[i].joined = joined_before(s, i);
         k[i].note = p->note;

@@ -114,6 +114,7 @@ static void add_packing(Ctx *cx, Segment *s, LoopKernel *k, KBuf *b)
     b->packed = false;
     for (int i = 0; i < s->npart; i++) if (s->part[i].loops && s->part[i].sub->nstore && s->part[i].sub->store[0].node == v) return;     /* there already */
     part_add(cx, s, sub, kernel_lower(cx, s->arena, g, sub, s->target->vectors), false, NULL);
+    s->part[s->npart - 1].packs = true;
 }
 
 static void print_kernels(Ctx *cx, Segment *s)

@@ -16,7 +16,7 @@ typedef struct Joint { int n, *member, *text, words; KernelSource src; bool plac
 typedef struct Part {                   /* one kernel of the plan; loops NULL: a call */
     const Subgraph *sub;
     const char *structure;              /* its name with its own schedule */
-    bool once;                          /* depends on constants only */
+    bool once, packs;                   /* depends on constants only; copies an operand for the part behind it */
     LoopKernel *loops; KernelSource src;
     const Kernel *built;
     const char *note;                   /* what the compiler says about it, or NULL */

@@ -905,13 +905,14 @@ LoopKernel *kernel_lower_as(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Ve
             for (int k = 0; sub->kind == SUB_dot && f->op == OP_fold && k < f->in[0]->rank; k++) if (f->axes >> k & 1) reduced *= dim_hint(g, f->in[0]->dims[k]);
         }
         double least = 0;
+        int at = 0;
         for (int lane = sub->rank - 1; lane >= -1; lane--) {
             if (lane >= 0 && ((sub->rows >> lane & 1) || dim_is(sub->space[lane], 1))) continue;
             if (lane < 0 && own == 0) continue;
             int64_t extent = lane < 0 ? own : dim_hint(g, sub->space[lane]);
             if (best && sub->kind == SUB_dot && extent < 4) continue;
             LoopKernel *k = lower_once(cx, a, g, sub, v, lane);
-            double cost = lanes_cost(k, extent, reduced, lane < 0);
+            double cost = ++at == sched->lanes ? -1 : lanes_cost(k, extent, reduced, lane < 0);
             log_line(cx, 6, "kernel %d: lanes over axis %d: cost %.2f", sub->id, lane, cost);
             if (best && cost >= least) continue;
             best = k;

@@ -57,7 +57,7 @@ void panel_choose(LoopKernel *k, KLoop *vec)
 {
     Graph *g = k->g;
     bool once = k->sub->nnode && k->sub->constant[k->sub->node[0]->id];      /* its constants may not be computed yet */
-    for (int i = 0; vec && !once && i < k->buf.n; i++) {
+    for (int i = 0; vec && !once && !k->sched.panels && i < k->buf.n; i++) {
         KBuf *b = &k->buf.at[i];
         const Node *n = b->node;
         if (b->write || b->scratch || b->panel || n->rank == 0) continue;

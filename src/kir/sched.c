@@ -288,10 +288,11 @@ static void rows_side_by_side(LoopKernel *k)
     int64_t length = 1;
     KAxis *row = k->npar ? &k->par[k->npar - 1] : NULL;
     for (int i = 0; i < k->sub->rank; i++) if (k->sub->rows >> i & 1) length *= dim_hint(k->g, k->sub->space[i]);
-    if (!row || length > SHORT_ROW || dim_hint(k->g, row->extent) < 8 * SHORT_ROWS || !rows_plain(k->body)) return;
+    int rows = k->sched.rows ? k->sched.rows : length <= SHORT_ROW ? SHORT_ROWS : 1;
+    if (!row || rows < 2 || dim_hint(k->g, row->extent) < 8 * rows || !rows_plain(k->body)) return;
     for (int i = 0; i < k->buf.n; i++) if (k->buf.at[i].scratch) return;         /* a private row holds one of them */
     k->row_var = row->var; k->row_extent = row->extent;
-    row->step = k->mr = SHORT_ROWS;
+    row->step = k->mr = rows;
 }
 
 /* The first loop over a row waits for memory, later ones do not, and what follows a row lies where no prefetcher of the processor looks: so the first fetches the
@@ -388,7 +389,7 @@ bool kernel_streams(const Graph *g, const Subgraph *sub)
     return sub->kind == SUB_rows && row >= STREAM_ROW_LEAST && row <= STREAM_ROW_MOST && all >= STREAM_BYTES;
 }
 
-enum { MANY_COLUMNS = 128 };             /* vectors of a row from which on a thread takes 16 at once */
+enum { MANY_COLUMNS = 128, BLOCK = 8192, BLOCK_UNIT = 1024 };          /* vectors of a row from which on a thread takes 16 at once; elements of a step of the axis in lanes; a knob counts in these */
 
 void kernel_schedule(LoopKernel *k)
 {
@@ -399,18 +400,19 @@ void kernel_schedule(LoopKernel *k)
         for (int i = 0; vec && i < k->npar; i++) if (k->par[i].var == k->vec_var) k->par[i].step = (int64_t)vec->nv * k->lanes;
     } else if (k->sub->kind == SUB_dot && k->lanes > 1) { tile_choose(k, vec); quad_choose(k, vec); panel_choose(k, vec); }
     else if (vec) {
-        int64_t step = 8192;
+        int64_t step = k->sched.block ? BLOCK_UNIT * k->sched.block : BLOCK;
         if (has_update(vec->body)) {
             int64_t vecs = dim_hint(g, vec->extent) / k->lanes;
             int folds = kernel_folds(vec->body);
             vec->nv = folds > 2 ? 2 : folds > 1 || k->lanes < 16 ? 4 : vecs >= MANY_COLUMNS ? 16 : 8;      /* long pieces of the rows of a matrix: pages are few */
+            if (k->sched.vectors) vec->nv = k->sched.vectors;
             while (vec->nv > 1 && vecs < vec->nv) vec->nv /= 2;
             step = (int64_t)vec->nv * k->lanes;
-        }
+        } else if (k->sched.vectors) vec->nv = k->sched.vectors;
         for (int i = 0; i < k->npar; i++) if (k->par[i].var == k->vec_var) k->par[i].step = step;
     }
-    if (k->sub->kind == SUB_rows && k->lanes > 1 && !vec) { rows_side_by_side(k); rows_fetch(k); }
-    if (k->sub->kind == SUB_rows && vec) columns_fetch(k, k->body, NULL);
+    if (k->sub->kind == SUB_rows && k->lanes > 1 && !vec) { rows_side_by_side(k); if (!k->sched.fetch) rows_fetch(k); }
+    if (k->sub->kind == SUB_rows && vec && !k->sched.fetch) columns_fetch(k, k->body, NULL);
     choose_steps(k, k->body);
     if (k->sub->kind != SUB_stream) { kernel_chunks(k); tile_loops(k); }
     kernel_vary(k);
@@ -418,6 +420,7 @@ void kernel_schedule(LoopKernel *k)
     Dim *points = kernel_points(k);
     if (k->sub->kind == SUB_map && vec && dim_hint(g, points) * 4 >= STREAM_BYTES) k->stream = true;
     if (k->sub->kind == SUB_rows && kernel_streams(g, k->sub)) k->stream = true;
+    if (k->sched.stores && k->lanes > 1) k->stream = k->sched.stores == 2;
 }
 
 /* ---- what can be read off ------------------------------------------------------------------------------------------------------------------ */

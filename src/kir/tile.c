@@ -5,7 +5,7 @@
  * apart for the inside of a padded image. Sizes are hints: they decide speed, never the result. */
 #include "kir/kir.h"
 
-enum { UNROLL_OPS = 224, UNROLL_MOST = 8 };          /* vector operations of an unrolled nest; iterations of one loop */
+enum { UNROLL_OPS = 224, UNROLL_MOST = 8, UNROLL_UNIT = 32 };         /* vector operations of an unrolled nest; iterations of one loop; a knob counts in these */
 
 /* Loads and operations inside the loops of a contraction, by whether they differ from row to row; each: loads of which every element of a tile needs its own. */
 typedef struct LoopCount { int with, without, each, ops; } LoopCount;
@@ -138,7 +138,8 @@ static void order_axes(LoopKernel *k, bool each)
     Read r = { 0 };
     if (k->row_var) count_bytes(k, k->body, k->row_var, false, &r);
     if (k->row_var) axis_move(k, k->row_var, k->npar - 1);
-    if (k->vec_var && k->row_var) axis_move(k, k->vec_var, (each || (r.rest <= PANELS_BYTES && r.rows > ROWS_BYTES)) ? k->npar - 1 : 0);
+    bool inner = k->sched.order ? k->sched.order == 2 : each || (r.rest <= PANELS_BYTES && r.rows > ROWS_BYTES);
+    if (k->vec_var && k->row_var) axis_move(k, k->vec_var, inner ? k->npar - 1 : 0);
 }
 
 void tile_choose(LoopKernel *k, KLoop *vec)
@@ -214,6 +215,8 @@ static bool has_predicates(const KBlock *b)
     return false;
 }
 
+static int64_t unroll_ops(const LoopKernel *k) { return k->sched.unroll ? UNROLL_UNIT * k->sched.unroll : UNROLL_OPS; }
+
 /* Unrolls short loops, the innermost first, while the text stays small; returns the operations of an iteration's text. */
 static int64_t unroll_loops(const LoopKernel *k, const KLoop *o, int64_t width)
 {
@@ -223,7 +226,7 @@ static int64_t unroll_loops(const LoopKernel *k, const KLoop *o, int64_t width)
         if (o->body->stmt.at[i].kind != KS_loop) continue;
         KLoop *in = o->body->stmt.at[i].loop;
         int64_t each = unroll_loops(k, in, width);
-        if (each < 0 || in->vector || in->chunk || !dim_is_const(in->extent) || in->extent->c > UNROLL_MOST || each * in->extent->c > UNROLL_OPS) { inner = false; continue; }
+        if (each < 0 || in->vector || in->chunk || !dim_is_const(in->extent) || in->extent->c > UNROLL_MOST || each * in->extent->c > unroll_ops(k)) { inner = false; continue; }
         in->unroll = true;
         ops += each * in->extent->c;
     }
@@ -239,13 +242,13 @@ void tile_loops(LoopKernel *k)
     for (int i = 0; i < b->stmt.n; i++) {
         if (b->stmt.at[i].kind != KS_loop) continue;
         KLoop *o = b->stmt.at[i].loop;
-        KLoop *split = k->lanes > 1 && (k->sub->kind == SUB_dot || k->sub->kind == SUB_rows) && has_predicates(o->body) ? o : NULL;
+        KLoop *split = !k->sched.tests && k->lanes > 1 && (k->sub->kind == SUB_dot || k->sub->kind == SUB_rows) && has_predicates(o->body) ? o : NULL;
         if (split) {                     /* under a short loop: then only its iterations at the border are at the border */
             KLoop *in = o->body->stmt.n == 1 && o->body->stmt.at[0].kind == KS_loop ? o->body->stmt.at[0].loop : NULL;
             if (in && !o->vector && dim_is_const(o->extent) && o->extent->c <= UNROLL_MOST) split = in;
             split->split = true;
         }
         int64_t ops = k->lanes > 1 && k->sub->kind == SUB_dot ? unroll_loops(k, o, (int64_t)k->mr * (vec ? vec->nv : 1)) : -1;
-        if (ops >= 0 && (!split || split == o) && !o->vector && !o->chunk && dim_is_const(o->extent) && o->extent->c <= UNROLL_MOST && ops * o->extent->c <= UNROLL_OPS) o->unroll = true;
+        if (ops >= 0 && (!split || split == o) && !o->vector && !o->chunk && dim_is_const(o->extent) && o->extent->c <= UNROLL_MOST && ops * o->extent->c <= unroll_ops(k)) o->unroll = true;
     }
 }

@@ -1,15 +1,18 @@
-/* Schedules to try, from the table of knobs.
+/* Schedules to try, from the table of knobs, and in which order.
  *
- * All combinations of the knobs that apply to a kernel's kind are listed and put in the order of a simple model of a contraction's tile: work past the edges,
- * too few independent sums to hide the latency of an addition, loads for each product, and registers that do not suffice. The model only orders; what is
- * taken is what was measured. */
+ * The list of a kernel begins with all settings of one or two knobs that apply to its kind, in the order of a simple model of a contraction's tile: work past the
+ * edges, too few independent sums to hide the latency of an addition, loads for each product, and registers that do not suffice; knobs that this model does not
+ * know come later, in the order of the table. What prints the same text as another is left out.
+ *
+ * Once there are measurements enough, the learned model (model.c) says what is measured next; now and then the best found get children, which take knobs from two
+ * of them and change one (an evolutionary search; without the model, when the list is at its end). The models only order: what is taken is what was measured. */
 #include "tune/tune.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_VALUES = 16, MOST_CANDIDATES = 256, LATENCY = 8, REGISTERS = 32 };
-
+enum { LISTED = 160, LATENCY = 8, REGISTERS = 32, PARENTS = 4, CHILDREN = 12, BREED_EACH = 5, TRIES = 200, VALUES = 16 };
+static const double other_knob = 0.15;                   /* what the analytic model takes a knob that it does not know to cost */
 typedef struct KnobInfo { const char *name; unsigned kinds; const char *values; size_t at; } KnobInfo;
 static const KnobInfo knob_info[] = {
 #define KNOB(name, kinds, values, text) { #name, kinds, values, offsetof(Sched, name) },
@@ -76,6 +79,54 @@ static double tile_cost(const LoopKernel *k, int rows, int vectors)
     return waste * (stall + loads + spills);
 }
 
+static double analytic_cost(const LoopKernel *own, const Sched *s)
+{
+    double cost = 1;
+    if (own->sub->kind == SUB_dot) {
+        int nv = 1;
+        for (int i = 0; i < own->npar; i++) if (own->par[i].var == own->vec_var && own->lanes > 1) nv = (int)(own->par[i].step / own->lanes);
+        cost = tile_cost(own, s->rows ? s->rows : own->mr, s->vectors ? s->vectors : nv > 0 ? nv : 1);
+    }
+    for (size_t i = 0; i < COUNT_OF(knob_info); i++)
+        if (strcmp(knob_info[i].name, "rows") && strcmp(knob_info[i].name, "vectors") && *knob_of((Sched *)(uintptr_t)s, &knob_info[i])) cost += other_knob;
+    return cost;
+}
+
+static int knob_values(const LoopKernel *k, const KnobInfo *of, int *v)
+{
+    int n = 0;
+    if (!(of->kinds >> k->sub->kind & 1) || k->lanes < 2) return 0;
+    for (const char *p = of->values; *p && n < VALUES;) {
+        char *end;
+        v[n++] = (int)strtol(p, &end, 10);
+        for (p = end; *p == ' ';) p++;
+    }
+    return n;
+}
+
+/* What is printed for a kernel, and for which sizes. */
+static uint64_t text_of(SchedSearch *s, const LoopKernel *k)
+{
+    KernelSource src;
+    s->dialect->print(s->cx, s->arena, s->isa, k, &src);
+    uint64_t h = hash_bytes(src.code, strlen(src.code), 0);
+    for (int i = 0; i < src.narg; i++) { int64_t n = dim_hint(k->g, src.arg[i]); h = hash_bytes(&n, sizeof n, h); }
+    for (int i = 0; i < k->buf.n; i++) { int64_t n[2] = { k->buf.at[i].last, k->buf.at[i].panel }; h = hash_bytes(n, sizeof n, h); }
+    return h;
+}
+
+/* Adds a schedule to the list if it is printed as no other is. */
+static bool list_add(SchedSearch *s, const Sched *sched)
+{
+    LoopKernel *k = kernel_lower_as(s->cx, s->arena, s->own->g, s->own->sub, s->vectors, sched);
+    uint64_t h = text_of(s, k);
+    if (h == s->text) return false;
+    for (int i = 0; i < s->list.n; i++) if (s->list.at[i].text == h) return false;
+    Contender c = { .sched = *sched, .features = kernel_features(k), .text = h, .cost = analytic_cost(s->own, sched) };
+    vec_push(s->arena, &s->list, c);
+    return true;
+}
+
 typedef struct Ranked { Sched s; double cost; int order; } Ranked;
 static int by_cost(const void *x, const void *y)
 {
@@ -83,33 +134,86 @@ static int by_cost(const void *x, const void *y)
     return a->cost != b->cost ? (a->cost < b->cost ? -1 : 1) : a->order - b->order;
 }
 
-int sched_candidates(Arena *a, const LoopKernel *k, Sched **out)
+SchedSearch *search_new(Ctx *cx, Arena *a, const LoopKernel *own, const Dialect *d, const char *isa, Vectors v)
 {
-    Ranked *all = NEWS(a, Ranked, MOST_CANDIDATES);
-    int n = 1;
+    SchedSearch *s = NEW(a, SchedSearch);
+    own = kernel_lower(cx, a, own->g, own->sub, v);      /* anew: its operands may have been packed meanwhile */
+    *s = (SchedSearch){ .cx = cx, .arena = a, .own = own, .dialect = d, .isa = isa, .vectors = v, .features = kernel_features(own) };
+    s->text = text_of(s, own);
+    VEC(Ranked) all = { 0 };
     for (size_t i = 0; i < COUNT_OF(knob_info); i++) {
-        if (!(knob_info[i].kinds >> k->sub->kind & 1) || k->lanes < 2) continue;
-        int before = n;
-        for (const char *p = knob_info[i].values; *p;) {
-            char *end;
-            int v = (int)strtol(p, &end, 10);
-            for (int j = 0; j < before && n < MOST_CANDIDATES; j++, n++) {
-                all[n] = all[j];
-                *knob_of(&all[n].s, &knob_info[i]) = v;
+        int v1[VALUES], n1 = knob_values(own, &knob_info[i], v1);
+        for (int x = 0; x < n1; x++) {
+            Ranked one = { .order = all.n };
+            *knob_of(&one.s, &knob_info[i]) = v1[x];
+            one.cost = analytic_cost(own, &one.s);
+            vec_push(a, &all, one);
+            for (size_t j = i + 1; j < COUNT_OF(knob_info); j++) {
+                int v2[VALUES], n2 = knob_values(own, &knob_info[j], v2);
+                for (int y = 0; y < n2; y++) {
+                    Ranked two = { .s = one.s, .order = all.n };
+                    *knob_of(&two.s, &knob_info[j]) = v2[y];
+                    two.cost = analytic_cost(own, &two.s);
+                    vec_push(a, &all, two);
+                }
             }
-            for (p = end; *p == ' ';) p++;
         }
     }
-    int m = 0, own = k->mr > 1 ? k->mr : 1;
-    for (int i = 1; i < n; i++) {                        /* 0: no knob is set */
-        Sched s = all[i].s;
-        if (s.rows > 1 && !k->row_extent) continue;
-        if (k->sub->kind == SUB_dot && (!s.rows || !s.vectors)) continue;
-        all[m] = (Ranked){ s, tile_cost(k, s.rows ? s.rows : own, s.vectors ? s.vectors : 2), i };
-        m++;
+    if (all.n) qsort(all.at, (size_t)all.n, sizeof *all.at, by_cost);
+    for (int i = 0; i < all.n && s->list.n < LISTED; i++) list_add(s, &all.at[i].s);
+    return s;
+}
+
+/* A number below n. */
+static int search_random(SchedSearch *s, int n) { return (int)(random_word(s->text, s->seed++) % (uint64_t)n); }
+
+/* Adds children of the best that were measured. */
+static void search_breed(SchedSearch *s)
+{
+    int parent[PARENTS + 1], n = 0;
+    for (int i = 0; i < s->list.n; i++) {
+        if (!(s->list.at[i].ratio > 0)) continue;
+        int at = n < PARENTS ? n++ : PARENTS;
+        parent[at] = i;
+        for (; at > 0 && s->list.at[parent[at]].ratio < s->list.at[parent[at - 1]].ratio; at--) { int t = parent[at]; parent[at] = parent[at - 1]; parent[at - 1] = t; }
     }
-    qsort(all, (size_t)m, sizeof *all, by_cost);
-    *out = NEWS(a, Sched, m + 1);
-    for (int i = 0; i < m; i++) (*out)[i] = all[i].s;
-    return m;
+    for (int added = 0, tries = 0; n && added < CHILDREN && tries < TRIES; tries++) {
+        Sched a = s->list.at[parent[search_random(s, n)]].sched, b = s->list.at[parent[search_random(s, n)]].sched;
+        for (size_t i = 0; i < COUNT_OF(knob_info); i++) if (search_random(s, 2)) *knob_of(&a, &knob_info[i]) = *knob_of(&b, &knob_info[i]);
+        const KnobInfo *k = &knob_info[search_random(s, (int)COUNT_OF(knob_info))];
+        int v[VALUES], values = knob_values(s->own, k, v);
+        if (values) { int at = search_random(s, values + 1); *knob_of(&a, k) = at < values ? v[at] : 0; }
+        added += list_add(s, &a);
+    }
+}
+
+static int next_of(const SchedSearch *s, const CostModel *m)
+{
+    int best = -1;
+    float least = 0;
+    for (int i = 0; i < s->list.n; i++) {
+        const Contender *c = &s->list.at[i];
+        if (c->ratio != 0) continue;
+        if (!m) return i;
+        float gain = model_gain(m, &s->features, &c->features);
+        if (best >= 0 && gain >= least) continue;
+        best = i;
+        least = gain;
+    }
+    return best;
+}
+
+int search_next(SchedSearch *s, const CostModel *m)
+{
+    if (m && s->measured % BREED_EACH == BREED_EACH - 1) search_breed(s);
+    int at = next_of(s, m);
+    if (at >= 0) return at;
+    search_breed(s);
+    return next_of(s, m);
+}
+
+void search_tell(SchedSearch *s, int at, double ratio)
+{
+    s->list.at[at].ratio = ratio;
+    s->measured++;
 }
