@@ -10,6 +10,8 @@ END
 net=("$T/net.onnxtxt" -d B=37)
 
 json 'j["trials"] >= 1 and j["found"] >= 0' "$SINTER" tune "${net[@]}" --budget 8s --json
+json 'j["known"] >= 1 and j["modelled"] <= j["trials"]' "$SINTER" tune "${net[@]}" --budget 2s --json
+expect 0 'the learned model' "$SINTER" tune "${net[@]}" --budget 1s
 ok "a file of records" [ -s "$SN_CACHE/tuned.sqlite" ]
 expect 0 'equal to the reference' "$SINTER" run "${net[@]}" --check
 
