@@ -111,7 +111,7 @@ static uint64_t text_of(SchedSearch *s, const LoopKernel *k)
     s->dialect->print(s->cx, s->arena, s->isa, k, &src);
     uint64_t h = hash_bytes(src.code, strlen(src.code), 0);
     for (int i = 0; i < src.narg; i++) { int64_t n = dim_hint(k->g, src.arg[i]); h = hash_bytes(&n, sizeof n, h); }
-    for (int i = 0; i < k->buf.n; i++) { int64_t n[2] = { k->buf.at[i].last, k->buf.at[i].panel }; h = hash_bytes(n, sizeof n, h); }
+    for (int i = 0; i < k->buf.n; i++) { const KBuf *b = &k->buf.at[i]; h = hash_bytes(b->order, sizeof b->order, h); h = hash_bytes(&b->panel, sizeof b->panel, h); }
     return h;
 }
 

@@ -90,7 +90,7 @@ static Traits traits_of(const LoopKernel *k)
         if (b->scratch) continue;
         if (b->read) t.read += bytes_of(k, b);
         if (b->write) t.written += bytes_of(k, b);
-        t.packed += b->last > 0 || b->panel > 0;
+        t.packed += b->packed || b->panel > 0;
         if (b->read && !b->panel) t.by_row += bytes_of(k, b);
     }
     for (int i = 0; i < k->npar; i++) {
