@@ -597,6 +597,17 @@ void print_val(Printer *p, const KVal *v)
         return;
     }
     case KV_fold: print_finish(p, v); return;
+    case KV_quantum: {
+        const char *zero = v->nin > 1 ? operand(p, v->in[1], 0) : "0.0f";
+        print_line(p, "const quantum v%d = quantum_of(%s, %s, %s);", v->id, operand(p, v->in[0], 0), zero, v->dt == DT_u8 ? "0.0f, 255.0f" : "-128.0f, 127.0f");
+        return;
+    }
+    case KV_quantise: {
+        const KVal *q = v->in[1];
+        const char *zero = q->nin > 1 ? arena_fmt(p->arena, "v%d.zero", q->id) : "0";
+        assign(p, v, arena_fmt(p->arena, p->rolled ? "quantise_%sv(%s, here(&v%d), %s)" : "quantise_%sv(%s, &v%d, %s)", dtype_info[v->dt].name, operand(p, v->in[0], VARY_lane), q->id, zero));
+        return;
+    }
     }
 }
 

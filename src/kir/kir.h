@@ -14,7 +14,7 @@
 enum { LOOP_VAR = 3000, MERGED_VAR = 4000, BASE_VAR = 4800, START_VAR = 4900, VALUE_VAR = 5000 };  /* variables: loops of contractions; merged axes; first element of this vector step; first element of the block of vec_var; VALUE_VAR + id: the number in an i64 value */
 enum { VARY_lane = 1, VARY_row = 2 };                           /* how a value differs inside a tile */
 
-typedef enum KKind { KV_const, KV_index, KV_load, KV_ew, KV_cast, KV_bitcast, KV_random, KV_valid, KV_check, KV_fold } KKind;
+typedef enum KKind { KV_const, KV_index, KV_load, KV_ew, KV_cast, KV_bitcast, KV_random, KV_valid, KV_check, KV_fold, KV_quantum, KV_quantise } KKind;      /* the last two: quantise.c */
 typedef struct KVal KVal;
 typedef struct KBlock KBlock;
 typedef struct KLoop KLoop;
@@ -181,6 +181,7 @@ bool kernel_streams(const Graph *g, const Subgraph *sub);
 void quad_choose(LoopKernel *k, KLoop *vec);                  /* quad.c; before: */
 void panel_choose(LoopKernel *k, KLoop *vec);                 /* panel.c */
 void buf_pack(KBuf *b);                                       /* it is packed, if not yet, in its own order */
+void quantise_choose(LoopKernel *k);                          /* quantise.c: quantisations in lanes, without a division; after kernel_vary() */
 Dim *kernel_scratch(const LoopKernel *k, int buf);                       /* byte offset in the thread's scratch; buf = buf.n: the whole size */
 /* May `out` share its memory with `in`? Proved when every read of in is at the very element that is written, and not after the write. */
 bool kernel_may_alias(const LoopKernel *k, int in, int out);

@@ -138,6 +138,7 @@ int cost_again(const KVal *v)
     case KV_load: case KV_valid: case KV_check: c = 1; break;
     case KV_random: c = 8; break;
     case KV_fold: return 100;
+    case KV_quantum: case KV_quantise: break;        /* made by the scheduler */
     case KV_cast: case KV_bitcast: c = 1; break;
     case KV_ew:
         switch (v->op) {

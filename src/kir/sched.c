@@ -416,6 +416,7 @@ void kernel_schedule(LoopKernel *k)
     choose_steps(k, k->body);
     if (k->sub->kind != SUB_stream) { kernel_chunks(k); tile_loops(k); }
     kernel_vary(k);
+    if (k->lanes > 1) quantise_choose(k);
     kernel_measure(k);
     Dim *points = kernel_points(k);
     if (k->sub->kind == SUB_map && vec && dim_hint(g, points) * 4 >= STREAM_BYTES) k->stream = true;
