@@ -33,7 +33,7 @@ void parts_choose(Ctx *cx, Arena *a, Graph *g, bool many);               /* many
 
 /* ---- integers.c ------------------------------------------------------------------------------------------------------------------------------ */
 /* Rewrites sums of products of dequantised values as sums of their integers. Before layouts. */
-void integers_choose(Ctx *cx, Arena *a, Graph *g);
+void integers_choose(Ctx *cx, Arena *a, Graph *g, bool quads);
 
 /* ---- shuffle.c -------------------------------------------------------------------------------------------------------------------------------- */
 /* Rewrites what is computed along a shuffled axis so that it runs in the order of what it reads. Before layouts. */

@@ -70,7 +70,54 @@ static Node *weight_sums(Graph *g, const Node *body, const Node *f, uint32_t axe
     return g_view(g, sum, f->rank, f->dims, &(View){ .nidx = n, .idx = kept });
 }
 
-static Node *on_integers(Graph *g, const Node *f)
+/* The axis of q that is axis k of the body, and nothing else; -1: there is none. */
+static int axis_alone(const Quantised *q, int k)
+{
+    int at = -1;
+    for (int j = 0; j < q->view->nidx; j++) {
+        const Dim *e = q->view->idx[j];
+        if (!dim_uses(e, k)) continue;
+        if (at >= 0 || e->kind != DIM_idx) return -1;
+        at = j;
+    }
+    for (int p = 0; p < q->view->npred; p++) if (dim_uses(q->view->pred[p].e, k)) return -1;
+    return at;
+}
+
+/* q with `more` elements of the value fill behind those of an axis, which becomes the last one and is read along axis k; and its view. */
+static Node *lengthen(Graph *g, Node *q, View *v, int axis, int k, int64_t more)
+{
+    int perm[MAX_RANK], n = 0;
+    Dim **idx = NEWS(g->arena, Dim *, v->nidx + 1), *dims[MAX_RANK];
+    for (int j = 0; j < q->rank; j++) if (j != axis) perm[n++] = j;
+    perm[n] = axis;
+    for (int j = 0; j <= n; j++) { idx[j] = v->idx[perm[j]]; dims[j] = q->dims[perm[j]]; }
+    idx[n] = dim_idx(g, k, dim_addc(g, dims[n], more));
+    dims[n] = dim_const(g, more);
+    v->idx = idx;
+    Node *piece[2] = { g_transpose(g, q, perm), g_expand(g, g_int(g, q->dt, 0), n + 1, dims) };
+    return g_join(g, 2, piece, n);
+}
+
+/* Few channels, of an image: more of them, so that their number is a multiple of 4, with weights of 0. Then products go four at a time (kir/quad.c), which is
+ * worth a copy of the image where each element serves many products. Gives the axis of the body, or -1. */
+enum { MANY_OUTPUTS = 16, FEW_TERMS = 3 };
+static int few_channels(const Graph *g, const Node *body, uint32_t axes, const Quantised *v, const Quantised *w)
+{
+    double outputs = 1;
+    for (int j = 0; j < w->q->rank; j++) outputs *= (double)dim_hint(g, w->q->dims[j]);
+    for (int k = 0; k < body->rank; k++) {
+        int64_t count = (axes >> k & 1) && dim_is_const(body->dims[k]) ? body->dims[k]->c : 0, more = (4 - count % 4) % 4;
+        int x = axis_alone(v, k), y = axis_alone(w, k);
+        if (count < FEW_TERMS || !more || more * 3 > count || x < 0 || y < 0 || v->q->dims[x] != body->dims[k] || w->q->dims[y] != body->dims[k]) continue;
+        outputs /= (double)count;
+        for (int j = 0; j < body->rank; j++) if ((axes >> j & 1) && j != k) outputs /= (double)dim_hint(g, body->dims[j]);
+        return outputs >= MANY_OUTPUTS ? k : -1;
+    }
+    return -1;
+}
+
+static Node *on_integers(Graph *g, const Node *f, bool quads)
 {
     Node *x = f->in[0];
     if (f->kind != FOLD_sum || f->dt != DT_f32) return NULL;
@@ -96,14 +143,26 @@ static Node *on_integers(Graph *g, const Node *f)
     View vx = *v->view, vw = *w->view;
     vx.fill = (Scalar){ .i = v->zero };
     if (!vx.npred) vx.fill = (Scalar){ 0 };
-    Node *rx = g_view(g, v->q, x->rank, x->dims, &vx), *rw = g_view(g, w->q, x->rank, x->dims, &vw);
+    Node *qx = v->q, *qw = w->q;
+    Dim *dims[MAX_RANK];
+    for (int k = 0; k < x->rank; k++) dims[k] = x->dims[k];
+    int few = fours || outer || !quads ? -1 : few_channels(g, body, f->axes, v, w);
+    if (few >= 0) {
+        int64_t more = 4 - dims[few]->c % 4;
+        qx = lengthen(g, qx, &vx, axis_alone(v, few), few, more);
+        qw = lengthen(g, qw, &vw, axis_alone(w, few), few, more);
+        dims[few] = dim_addc(g, dims[few], more);
+        fours = true;
+    }
+    Node *rx = g_view(g, qx, x->rank, dims, &vx), *rw = g_view(g, qw, x->rank, dims, &vw);
     if (outer) { rx = g_view(g, rx, body->rank, body->dims, outer); rw = g_view(g, rw, body->rank, body->dims, outer); }
     if (rx->op != OP_view || rw->op != OP_view) return NULL;
     DType in = fours || terms > EXACT ? DT_i32 : DT_f32;
     Node *sum = g_fold(g, FOLD_sum, g2(g, OP_mul, g_cast(g, rx, in), g_cast(g, rw, in)), f->axes, false);
     if (sum->rank != f->rank) return NULL;
     if (v->zero) {
-        Quantised now = { rw->in[0], NULL, 0, &rw->view };
+        Quantised now = { w->q, NULL, 0, w->view };
+        if (few < 0) now = (Quantised){ rw->in[0], NULL, 0, &rw->view };
         Node *w_sum = weight_sums(g, body, f, f->axes, &now, v->zero);
         if (!w_sum) return NULL;
         sum = g2(g, OP_sub, sum, g_cast(g, w_sum, in));
@@ -114,14 +173,13 @@ static Node *on_integers(Graph *g, const Node *f)
 
 static Node *integers_better(Graph *g, Node *old, Node *now, void *arg)
 {
-    (void)arg;
-    return old->op == OP_fold && now->op == OP_fold ? on_integers(g, now) : NULL;
+    return old->op == OP_fold && now->op == OP_fold ? on_integers(g, now, *(bool *)arg) : NULL;
 }
 
-void integers_choose(Ctx *cx, Arena *a, Graph *g)
+void integers_choose(Ctx *cx, Arena *a, Graph *g, bool quads)
 {
     bool any = false;
     for (int id = 0; id < g->node.n && !any; id++) any = g->node.at[id]->op == OP_cast && g->node.at[id]->dt == DT_f32;
-    int changed = any ? graph_remake_all(cx, a, g, integers_better, NULL) : 0;
+    int changed = any ? graph_remake_all(cx, a, g, integers_better, &quads) : 0;
     if (changed) log_line(cx, 2, "integers: %d contractions of quantised values", changed);
 }

@@ -547,12 +547,33 @@ static bool move_pieces(Planner *p, Node *x, Node *into, Dim *const *shift)
     return true;
 }
 
+/* The node whose axes the view x only puts in another order, each of more than one element once, and which kernels compute; else x. axis: that of x, by axis of the node. */
+static Node *reordered(const Planner *p, Node *x, int *axis)
+{
+    uint32_t seen = 0, all = 0;
+    Node *n = x->op == OP_view && !x->view.npred ? x->in[0] : x;
+    for (int k = 0; k < x->rank; k++) if (!dim_is(x->dims[k], 1)) all |= axis_bit(k);
+    for (int j = 0; n != x && j < n->rank; j++) {
+        const Dim *e = x->view.idx[j];
+        axis[j] = -1;
+        if (dim_is(e, 0) && dim_is(n->dims[j], 1)) continue;
+        if (e->kind != DIM_idx || e->var >= x->rank || x->dims[e->var] != n->dims[j] || (seen & axis_bit(e->var))) return x;
+        axis[j] = e->var;
+        seen |= axis_bit(e->var);
+    }
+    return n != x && seen == all && p->home[n->id] >= 0 && !p->writers[n->id].n ? n : x;
+}
+
 /* A kernel that writes x, seen as a tensor, into `into` with each axis moved by shift. */
 static void place_copy(Planner *p, Node *x, Node *into, Dim *const *shift)
 {
     if (move_pieces(p, x, into, shift)) return;
+    int axis[MAX_RANK];
+    Node *seen = x, *own = p->fuse ? reordered(p, x, axis) : x;
+    x = own;
     Group *q = group_of(p, p->home[x->id]);
     bool joined = q && p->fuse && strength(q->kind) && !p->writers[x->id].n && q->once == (p->constant[into->id] != 0);
+    if (!joined) x = seen;
     SubStore s = { .node = x, .into = into };
     if (!joined) {
         q = group_new(p, SUB_map, x->rank, x->dims, 0, into);
@@ -561,7 +582,9 @@ static void place_copy(Planner *p, Node *x, Node *into, Dim *const *shift)
         edges_to(p, &probe, q);
     } else s.at = p->coord[x->id];
     Dim **to = NEWS(p->arena, Dim *, into->rank + 1);
-    for (int k = 0; k < into->rank; k++) to[k] = shift[k] ? dim_add(p->g, s.at[k], shift[k]) : s.at[k];
+    for (int k = 0; k < into->rank; k++) to[k] = x == seen ? s.at[k] : dim_const(p->g, 0);
+    for (int j = 0; x != seen && j < x->rank; j++) if (axis[j] >= 0) to[axis[j]] = s.at[j];
+    for (int k = 0; k < into->rank; k++) if (shift[k]) to[k] = dim_add(p->g, to[k], shift[k]);
     s.coord = to;
     vec_push(p->arena, &q->store, s);
     vec_push(p->arena, &p->writers[into->id], q->id);
