@@ -125,8 +125,8 @@ static void test_shuffles(void **state)
     check_shuffle(12, 3, 6, 1);
 }
 
-/* Quantised with powers of two, so that all is exact; x is 0 at z. The image comes with its channels last. */
-static void check_quantised(const Shape *s, int zero)
+/* Quantised with powers of two, so that all is exact; x is 0 at z. The image comes as bytes with its channels last, or as floats with its channels first. */
+static void check_quantised(const Shape *s, int zero, bool floats)
 {
     int oh = (s->h + 2 * s->pad - s->k) / s->stride + 1, ow = (s->w + 2 * s->pad - s->k) / s->stride + 1, per = s->c / s->group;
     int nx = s->n * s->c * s->h * s->w, nw = s->m * per * s->k * s->k, nc = s->n * s->m * oh * ow;
@@ -135,14 +135,18 @@ static void check_quantised(const Shape *s, int zero)
     in_w[0] = -128; in_w[nw - 1] = 127;
     in_x[0] = 255; in_x[nx - 1] = 255;
     naive_conv(s, in_x, in_w, zero, out_c);
-    char *at = model + sprintf(model, OPSET(18) "g (uint8[%d,%d,%d,%d] p) => (float[%d,%d,%d,%d] y) <float quarter = {0.25}, float half = {0.5}, uint8 z = {%d}, int8 wz = {0}, int8[%d,%d,%d,%d] w = {",
-                               s->n, s->h, s->w, s->c, s->n, s->m, oh, ow, zero, s->m, per, s->k, s->k);
+    char *at = model + sprintf(model, OPSET(18) "g (");
+    at += floats ? sprintf(at, "float[%d,%d,%d,%d] p", s->n, s->c, s->h, s->w) : sprintf(at, "uint8[%d,%d,%d,%d] p", s->n, s->h, s->w, s->c);
+    at += sprintf(at, ") => (float[%d,%d,%d,%d] y) <float quarter = {0.25}, float half = {0.5}, uint8 z = {%d}, int8 wz = {0}, int8[%d,%d,%d,%d] w = {",
+                  s->n, s->m, oh, ow, zero, s->m, per, s->k, s->k);
     at = put_list(at, in_w, nw, ", ");
-    sprintf(at, "}> { q = Transpose<perm = [0, 3, 1, 2]>(p) x = DequantizeLinear(q, quarter, z) v = DequantizeLinear(w, half, wz) y = Conv<group = %d, strides = [%d, %d], pads = [%d, %d, %d, %d]>(x, v) }",
-            s->group, s->stride, s->stride, s->pad, s->pad, s->pad, s->pad);
+    sprintf(at, "}> { q = %s x = DequantizeLinear(q, quarter, z) v = DequantizeLinear(w, half, wz) y = Conv<group = %d, strides = [%d, %d], pads = [%d, %d, %d, %d]>(x, v) }",
+            floats ? "QuantizeLinear(p, quarter, z)" : "Transpose<perm = [0, 3, 1, 2]>(p)", s->group, s->stride, s->stride, s->pad, s->pad, s->pad, s->pad);
     int places = s->h * s->w;
-    for (int i = 0; i < nx; i++) in_v[(i / (s->c * places) * places + i % places) * s->c + i / places % s->c] = in_x[i];
-    put_list(input + sprintf(input, "u8[%d,%d,%d,%d] ", s->n, s->h, s->w, s->c), in_v, nx, " ");
+    for (int i = 0; i < nx; i++) in_v[floats ? i : (i / (s->c * places) * places + i % places) * s->c + i / places % s->c] = floats ? (in_x[i] - zero) / 4 : in_x[i];
+    if (floats) at = input + sprintf(input, "f32[%d,%d,%d,%d] ", s->n, s->c, s->h, s->w);
+    else at = input + sprintf(input, "u8[%d,%d,%d,%d] ", s->n, s->h, s->w, s->c);
+    put_list(at, in_v, nx, " ");
     for (int i = 0; i < nc; i++) out_c[i] /= 8;
     put_list(wanted + sprintf(wanted, "f32[%d,%d,%d,%d] ", s->n, s->m, oh, ow), out_c, nc, " ");
     trial_gives(model, input, wanted, 0);
@@ -151,9 +155,10 @@ static void check_quantised(const Shape *s, int zero)
 static void test_integers(void **state)
 {
     (void)state;
-    static const Shape shape[] = { { 1, 8, 6, 9, 24, 3, 1, 1, 1, 0 }, { 2, 20, 5, 6, 17, 1, 1, 0, 1, 0 }, { 1, 5, 6, 6, 16, 3, 2, 1, 1, 0 }, { 1, 18, 7, 7, 18, 3, 1, 1, 18, 0 } };
+    static const Shape shape[] = { { 1, 8, 6, 9, 24, 3, 1, 1, 1, 0 }, { 2, 20, 5, 6, 17, 1, 1, 0, 1, 0 }, { 1, 5, 6, 6, 16, 3, 2, 1, 1, 0 }, { 1, 18, 7, 7, 18, 3, 1, 1, 18, 0 },
+                                   { 2, 3, 9, 70, 32, 3, 2, 1, 1, 0 } };
     for (size_t i = 0; i < COUNT_OF(shape); i++)
-        for (int zero = 0; zero < 256; zero += 127 + (zero > 0)) check_quantised(&shape[i], zero);
+        for (int zero = 0; zero < 256; zero += 127 + (zero > 0)) check_quantised(&shape[i], zero, i == 4 || (i == 0 && zero));
 }
 
 /* y [m, n] = a [m, k] b, b of the model or an input. */
