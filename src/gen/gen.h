@@ -70,6 +70,7 @@ typedef struct Printer {
     bool inside;                        /* all predicates of the addresses hold here: none is printed */
     bool shifted;                       /* the last tile of rows begins earlier where it would reach past the end; what an earlier one stored, from `f` on, is not stored again */
     bool rolled;                        /* that loop over the rows is not unrolled: accumulators are read from copies */
+    const char *cell;                   /* behind the name of an accumulator: which of many is meant; or NULL */
     int lane_of;                        /* > 0: inside a loop over single lanes */
     VEC(const void *) pack;             /* loads (KVal) and stores (KStmt) that are done for several points at once: their elements lie in r0, r1 ... */
     const char *pack_place;             /* where in it this point's element is */
@@ -94,6 +95,8 @@ const char *print_operand(Printer *p, const KVal *v);            /* a single val
 bool is_dear(const KVal *v);                                     /* a function that is called in a rolled loop (see Printer.rolled) */
 void print_store(Printer *p, const KStmt *s);
 void print_fold(Printer *p, const KFold *f);                     /* declaration */
+const char *print_held(DType t);                                 /* the type that a value is held in */
+const char *print_identity(Printer *p, const KFold *f);          /* what an accumulator begins with */
 void print_update(Printer *p, const KStmt *s);
 void print_finish(Printer *p, const KVal *v);                    /* its result */
 /* A running fold by a team, for one turn of its threads: a variable for this thread's value; its value; the fold, which leaves the whole in e0, e1 ... */
@@ -111,6 +114,8 @@ void print_rolled(Printer *p, const KFold *f);
  * shares, named so; cluster: > 1, blocks of a group; local: bytes of shared memory that the launch gives, named room; form: for the comment, or NULL. */
 typedef struct SimtFrame { int threads, blocks; int64_t each; int shared, columns, cluster, local; bool scratch; const char *form, *names; } SimtFrame;     /* names: further declarations, or NULL */
 void print_point(Printer *p);
+/* gen_product.c: the loop over the blocks of a kernel with k->product, and the shared memory that it declares. */
+void print_product(Printer *p, const LoopKernel *k, const SimtWords *w, Text *names);
 /* gen_join.c */
 enum { JOIN_FIRST, JOIN_TEXT, JOIN_ARGS };
 void gen_join(Arena *a, const SimtWords *w, int n, const LoopKernel *const *k, const KernelSource *const *texts, KernelSource *out);

@@ -670,6 +670,7 @@ static int acc_nv(const Printer *p, const KFold *f) { return f->own ? f->own->nv
 
 static const char *acc_name(Printer *p, const KFold *f, const char *letter)
 {
+    if (p->cell) return arena_fmt(p->arena, "%s%d%s", letter, f->id, p->cell);
     return arena_fmt(p->arena, "%s%d%s", letter, f->id, subscript(p, acc_vary(f), acc_vary(f) & VARY_lane));
 }
 
@@ -694,7 +695,9 @@ static const char *acc_dims(Printer *p, const KFold *f)
 
 static const char *acc_suffix(const KFold *f) { return acc_vary(f) & VARY_lane ? "v" : ""; }
 
-static const char *identity_text(Printer *p, const KFold *f)
+const char *print_held(DType t) { return ctype(t); }
+
+const char *print_identity(Printer *p, const KFold *f)
 {
     const char *id = print_literal(p, f->dt, fold_identity(f->kind, f->dt));
     return acc_vary(f) & VARY_lane ? arena_fmt(p->arena, "splat_%sv(%s)", ctype(f->dt), id) : id;
@@ -705,7 +708,7 @@ void print_fold(Printer *p, const KFold *f)
     print_line(p, "%s%s a%d%s;", ctype(f->dt), acc_suffix(f), f->id, acc_dims(p, f));
     if (is_arg(f)) print_line(p, "i64%s x%d%s;", acc_suffix(f), f->id, acc_dims(p, f));
     acc_each(p, f, true);
-    print_line(p, "%s = %s;", acc_name(p, f, "a"), identity_text(p, f));
+    print_line(p, "%s = %s;", acc_name(p, f, "a"), print_identity(p, f));
     if (is_arg(f)) print_line(p, "%s = %s;", acc_name(p, f, "x"), acc_vary(f) & VARY_lane ? "splat_i64v(0)" : "0");
     acc_each_end(p, f, true);
 }
@@ -724,7 +727,7 @@ void print_chunk(Printer *p, const KFold *f, const KLoop *o, ChunkPart part)
     if (part == CHUNK_open) print_line(p, "%s = %s(%s);", sum, to, a);
     else if (part == CHUNK_add) print_line(p, "%s = %s + %s(%s);", sum, sum, to, a);
     else print_line(p, "%s = %s(%s);", a, back, sum);
-    if (part != CHUNK_close) print_line(p, "%s = %s;", a, identity_text(p, f));
+    if (part != CHUNK_close) print_line(p, "%s = %s;", a, print_identity(p, f));
     if (part != CHUNK_close && lane && !p->simt && p->k->mr * acc_nv(p, f) > FEW_SUMS) print_line(p, "spill_%sv(&%s);", t, sum);
     acc_each_end(p, f, true);
 }
@@ -758,7 +761,7 @@ void print_update(Printer *p, const KStmt *s)
 
 void print_scan_open(Printer *p, const KFold *f)
 {
-    print_line(p, "%s t%d_in = %s, e%d;", ctype(f->dt), f->id, identity_text(p, f), f->id);
+    print_line(p, "%s t%d_in = %s, e%d;", ctype(f->dt), f->id, print_identity(p, f), f->id);
 }
 
 void print_scan_take(Printer *p, const KFold *f)

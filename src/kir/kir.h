@@ -32,6 +32,7 @@ struct KVal {
     Dim *ahead;                         /* load: so many elements further on lies what the next turn reads: its line is fetched now; or NULL */
     bool saturate;
     uint8_t vary;
+    uint32_t axes;                      /* product.c: parallel axes that it depends on */
     KBlock *block;                      /* where it stands */
     KFold *fold;
     const Node *node;                   /* where it came from */
@@ -82,6 +83,13 @@ typedef struct Sched {                  /* knobs; 0: as tile.c and sched.c choos
 #include "kir/sched.def"
 #undef KNOB
 } Sched;
+/* A contraction by groups (product.c). A side: parallel axes, numbered through as one; so many of its places for each of PRODUCT_SIDE threads; along: neighbours
+ * of the side, not of the sum, lie together in memory. A nest: loops around sums, outermost first, and values of one side each that lie in shared memory, for
+ * PRODUCT_STEP steps of the sums at a time. */
+enum { PRODUCT_SIDE = 16, PRODUCT_STEP = 8, PRODUCT_PAD = 4, PRODUCT_CHUNK = 1024 };
+typedef struct KSide { uint32_t axes; Dim *extent; int each; bool along; } KSide;
+typedef struct KNest { const KLoop *loop[MAX_RANK]; int nloop; VEC(KFold *) fold; VEC(KVal *) staged; } KNest;
+typedef struct KProduct { KSide row, col; VEC(KNest) nest; } KProduct;
 typedef struct LoopKernel {
     Graph *g; Arena *arena;
     Sched sched;                        /* as asked for */
@@ -95,6 +103,7 @@ typedef struct LoopKernel {
     int packs;                          /* > 1: and so many of these at once: neighbours in the axis before it, which advances by that; else `threads` apart */
     int columns;                        /* > 1: a group takes so many points side by side, each by a team whose threads are `columns` apart */
     Dim *tile_var;                      /* or NULL: a group takes tiles of SIMT_TILE by SIMT_TILE points of it and the last parallel axis, and turns loads over */
+    KProduct *product;                  /* or NULL: a group takes a block of rows and columns of a contraction */
     int threads, team;                  /* GPU (0 elsewhere): threads of a group; team > 1: a group takes one point at a time, its loops over the row are dealt out */
     bool stream;                        /* stores pass the caches by */
     KBlock *top, *body;                 /* before the parallel loop; in it */
@@ -162,6 +171,12 @@ void kernel_simt(LoopKernel *k);                              /* simt.c: the sam
 const KAddr *simt_pack_at(const LoopKernel *k, const KStmt *s);
 enum { SIMT_TILE = 32 };
 bool simt_turned(const LoopKernel *k, const KStmt *s);       /* a load whose neighbours in tile_var lie together, and those in the last parallel axis do not */
+/* product.c: a contraction with reuse on both sides gets k->product; false: it is none. */
+bool product_choose(LoopKernel *k);
+Dim *product_blocks(const LoopKernel *k);                     /* how many in all: the parallel axes of neither side outermost, then rows, then columns */
+Dim *product_steps(const LoopKernel *k, const KNest *n);      /* of the sums */
+KSide *product_side(const LoopKernel *k, const KVal *v);      /* of a value of one side */
+bool product_chunked(const LoopKernel *k, const KNest *n, const KFold *f);       /* Is it summed in chunks of PRODUCT_CHUNK steps, whose sums are added up? */
 /* Their parts: */
 void kernel_merge(LoopKernel *k);                             /* adjacent axes become one */
 void kernel_chunks(LoopKernel *k);                            /* long float32 sums */

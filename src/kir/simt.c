@@ -193,7 +193,7 @@ void kernel_simt(LoopKernel *k)
     if (k->sub->kind == SUB_rows) choose_team(k);
     if (k->sub->kind == SUB_scan) choose_scan(k);
     if (k->sub->kind == SUB_map && (k->sched.joint || !choose_turn(k))) choose_pack(k);
-    if (k->sub->kind == SUB_dot) tile_rows(k, ROW_TILE, THREADS_LEAST);
-    kernel_chunks(k);
+    if (k->sub->kind == SUB_dot && !product_choose(k)) tile_rows(k, ROW_TILE, THREADS_LEAST);
+    if (!k->product) kernel_chunks(k);
     kernel_measure(k);
 }
