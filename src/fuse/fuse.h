@@ -65,6 +65,7 @@ bool op_cheap(Op op);                   /* plan.c: computed again rather than re
 typedef struct FusionRow FusionRow;
 typedef struct Planner {
     Ctx *cx; Arena *arena; Graph *g; bool fuse; Plan *plan;
+    bool groups;                        /* for groups of threads: a GPU */
     VEC(Group *) group;
     int *home;                          /* by node: group (follow merged), HOME_... */
     Dim ***coord;                       /* by node: its index at a point of its group's space */

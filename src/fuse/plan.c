@@ -677,6 +677,10 @@ static void mark_spread(Planner *p)
 enum { MOST_THIN = 4 };
 static bool widens(Planner *p, const Node *n)
 {
+    if (p->fuse && p->groups && !p->dense[n->id] && n->op == OP_cast && n->dt == DT_f32 && n->in[0]->op != OP_view && (n->in[0]->dt == DT_bf16 || n->in[0]->dt == DT_f16)) {
+        p->thin[n->id] = 1;              /* there, an instruction beside each load, however often, and half the bytes */
+        return true;
+    }
     if (!p->fuse || p->dense[n->id] || p->constant[n->id] || p->spread[n->id] || n->rank == 0 || dtype_size(n->dt) < 4) return false;
     if (n->op != OP_cast && n->op != OP_sub && n->op != OP_add && n->op != OP_mul) return false;
     const Node *x = NULL;
@@ -849,7 +853,7 @@ static void sort_kernels(Planner *p)
 Plan *plan_make(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, bool fuse, bool stream)
 {
     Planner *p = NEW(a, Planner);
-    *p = (Planner){ .cx = cx, .arena = a, .g = g, .fuse = fuse, .plan = NEW(a, Plan) };
+    *p = (Planner){ .cx = cx, .arena = a, .g = g, .fuse = fuse, .groups = !stream, .plan = NEW(a, Plan) };
     p->plan->g = g; p->plan->arena = a;
     read_fusions(p, rules);
     int nodes = g->node.n;

@@ -86,7 +86,7 @@ typedef struct Sched {                  /* knobs; 0: as tile.c and sched.c choos
 /* A contraction by groups (product.c). A side: parallel axes, numbered through as one; so many of its places for each of PRODUCT_SIDE threads; along: neighbours
  * of the side, not of the sum, lie together in memory. A nest: loops around sums, outermost first, and values of one side each that lie in shared memory, for
  * PRODUCT_STEP steps of the sums at a time. */
-enum { PRODUCT_SIDE = 16, PRODUCT_STEP = 8, PRODUCT_PAD = 4, PRODUCT_CHUNK = 1024 };
+enum { PRODUCT_SIDE = 16, PRODUCT_STEP = 8, PRODUCT_PAD = 4, PRODUCT_CHUNK = 256 };
 typedef struct KSide { uint32_t axes; Dim *extent; int each; bool along; } KSide;
 typedef struct KNest { const KLoop *loop[MAX_RANK]; int nloop; VEC(KFold *) fold; VEC(KVal *) staged; } KNest;
 typedef struct KProduct { KSide row, col; VEC(KNest) nest; } KProduct;
