@@ -263,10 +263,33 @@ static bool index_reach(Graph *g, Dim *e, int rank, Dim *const *dims, Dim **low,
     return true;
 }
 
+/* A window along axis j of what v reads, whose loop can leave the padding out (kir/bounds.c): the place is a parallel axis, but not the last one, which becomes
+ * the rows of a tile, and there is enough to do at each place of the window. kept: axes of v that the contraction keeps, the first ones. */
+enum { ROW_PLACES = 7, WINDOW_STEPS = 16 };
+static bool loop_skips(const Layout *l, const Node *v, int j, int kept)
+{
+    int64_t steps = 1, place = 0, later = 0;
+    int window = -1;
+    for (int k = kept; k < v->rank; k++) {
+        Dim *c, *rest;
+        if (window >= 0) steps *= dim_hint(l->g, v->dims[k]);
+        if (!dim_uses(v->view.idx[j], k)) continue;
+        if (window >= 0 || !dim_linear(l->g, v->view.idx[j], k, &c, &rest) || !dim_is_const(c) || c->c < 1) return false;
+        window = k;
+    }
+    for (int p = 0; p < v->view.npred; p++)
+        for (int i = 0; i < v->view.nidx; i++)
+            for (int k = 0; v->view.pred[p].e == v->view.idx[i] && k < kept; k++) {
+                if (i == j && dim_uses(v->view.idx[i], k)) place = dim_hint(l->g, v->dims[k]);
+                if (i > j && dim_uses(v->view.idx[i], k)) later = dim_hint(l->g, v->dims[k]);
+            }
+    return window >= 0 && steps >= WINDOW_STEPS && later && (later >= ROW_PLACES || later >= place);
+}
+
 /* What a contraction reads through padding: the values lie with the padding around them, as pieces of joins, so that no address is tested. Whoever computes
  * them writes them there, if only this contraction reads them; else they are copied, which pays where each serves many products. NULL: it stays as it is. */
 enum { MOST_PADDING = 16, MANY_PRODUCTS = 48 };
-static Node *padded(Layout *l, const Node *n, Node *v)
+static Node *padded(Layout *l, const Node *n, Node *v, int kept)
 {
     Graph *g = l->g;
     const Node *x = n->op == OP_view ? n->in[0] : NULL;
@@ -277,11 +300,14 @@ static Node *padded(Layout *l, const Node *n, Node *v)
     View to = v->view;
     Dim **idx = NEWS(l->arena, Dim *, to.nidx + 1);
     int64_t before[MAX_RANK] = { 0 }, after[MAX_RANK] = { 0 };
+    Pred *left = NEWS(l->arena, Pred, to.npred);
+    int nleft = 0;
     for (int j = 0; j < to.nidx; j++) idx[j] = to.idx[j];
     for (int p = 0; p < to.npred; p++) {
         int j = 0;
         Dim *low, *high;
         while (j < to.nidx && (to.pred[p].e != to.idx[j] || to.pred[p].n != m->dims[j])) j++;
+        if (j < to.nidx && loop_skips(l, v, j, kept)) { left[nleft++] = to.pred[p]; continue; }
         if (j == to.nidx || !index_reach(g, to.idx[j], v->rank, v->dims, &low, &high)) return NULL;
         high = dim_sub(g, high, dim_addc(g, m->dims[j], -1));
         if (!dim_is_const(low) || !dim_is_const(high) || -low->c > MOST_PADDING || high->c > MOST_PADDING) return NULL;
@@ -304,16 +330,16 @@ static Node *padded(Layout *l, const Node *n, Node *v)
         }
         if (count > 1) m = g_join(g, count, piece, j);
     }
-    to.idx = idx; to.npred = 0; to.pred = NULL;
+    to.idx = idx; to.npred = nleft; to.pred = left;
     return g_view(g, m, v->rank, v->dims, &to);
 }
 
-/* The old node n with its axes permuted; elementwise nodes that only serve one reader are made anew in that order. */
-static Node *permuted(Layout *l, const Node *n, const int *perm, bool sum, int depth)
+/* The old node n with its axes permuted; elementwise nodes that only serve one reader are made anew in that order. sum: the axes that are kept, where it is summed up; else 0. */
+static Node *permuted(Layout *l, const Node *n, const int *perm, int sum, int depth)
 {
     l->g->cur_origin = n->origin;
     if (!pointwise(n) || l->uses[n->id] != 1 || depth > 64) {
-        Node *v = g_transpose(l->g, layout_value(l, n), perm), *p = sum ? padded(l, n, v) : NULL;
+        Node *v = g_transpose(l->g, layout_value(l, n), perm), *p = sum ? padded(l, n, v, sum) : NULL;
         return p ? p : v;
     }
     Node *in[3];
@@ -328,7 +354,7 @@ static Node *remade_fold(Layout *l, const Node *f, const Order *o)
     for (int k = 0; k < body->rank; k++) perm[k] = o->axis[k];
     result_order(f, o, result);
     ASSERT(body->rank > f->rank);
-    Node *in = permuted(l, body, perm, f->kind == FOLD_sum, 0);
+    Node *in = permuted(l, body, perm, f->kind == FOLD_sum ? f->rank : 0, 0);
     Dim *dims[MAX_RANK];
     Node proto = *f;
     for (int k = 0; k < f->rank; k++) dims[k] = f->dims[result[k]];

@@ -27,7 +27,7 @@ static void corner_add(Corners *x, const KLoop *const *loop, int nloop, Pred q)
     const LoopKernel *k = p->k;
     Dim *low = q.e, *high = q.e, *zero = dim_const(g, 0);
     for (int i = 0; i < nloop; i++) {
-        if (dim_uses(q.n, loop[i]->var->var) || !corner_move(g, loop[i]->var, zero, dim_addc(g, loop[i]->extent, -1), &low, &high)) { x->fails = true; return; }
+        if (dim_uses(q.n, loop[i]->var->var) || !corner_move(g, loop[i]->var, zero, dim_addc(g, loop_times(loop[i]), -1), &low, &high)) { x->fails = true; return; }
     }
     if (k->row_var && k->mr > 1) {       /* a variable of its own at the tile's first row: what stands for it is printed as it is */
         if (dim_uses(q.n, k->row_var->var) || !corner_move(g, k->row_var, k->row_var, dim_addc(g, k->row_var, k->mr - 1), &low, &high)) { x->fails = true; return; }

@@ -1,4 +1,4 @@
-/* Where along its axis a cascade has anything: bounds in closed form.
+/* Where along its axis a cascade has anything, and a window anything but padding: bounds in closed form.
  *
  * A mask makes scores -inf, which leaves maxima as they are and gives weights of 0. From each fold down to the condition of its mask; a condition that compares
  * integers affine in the axis and the row (positions, sizes, numbers that are the same for all rows of a tile: a length) becomes a bound of the axis, taken
@@ -169,4 +169,108 @@ void stream_bounds(Lowering *l, Dim *j, Dim *row, Dim *first, Dim *last, Dim **l
     }
     *lo = all.lo ? dim_max(l->g, all.lo, dim_const(l->g, 0)) : NULL;
     *hi = all.hi ? dim_min(l->g, all.hi, j->a) : j->a;
+}
+
+/* ---- windows ------------------------------------------------------------------------------------------------------------------------------- */
+/* What a fold reads through padding is its identity there, or 0 as a factor of a product that is summed up: such iterations of the loop over the window change
+ * nothing and are left out, where the predicate says which of them these are before the loop begins. (0 * inf is not looked for, as above.) */
+static bool has_pred(const KVal *v, Pred q)
+{
+    for (int i = 0; v && v->kind == KV_load && i < v->at.npred; i++) if (v->at.pred[i].e == q.e && v->at.pred[i].n == q.n) return true;
+    return false;
+}
+
+static bool is_number(const KVal *v, Scalar s)
+{
+    return dtype_is_float(v->dt) ? v->imm.f == s.f : v->imm.i == s.i;
+}
+
+/* Does an update change nothing where q fails? */
+static bool idle_without(const KFold *f, Pred q)
+{
+    const Scalar zero = dtype_is_float(f->dt) ? (Scalar){ .f = 0 } : (Scalar){ .i = 0 };
+    const KVal *v = f->value;
+    if (f->running || f->kind == FOLD_argmax || f->kind == FOLD_argmin) return false;
+    if (has_pred(v, q)) return is_number(v, fold_start(f->kind, f->dt));
+    for (int i = 0; f->kind == FOLD_sum && v->kind == KV_ew && v->op == OP_mul && i < 2; i++)
+        if (has_pred(v->in[i], q) && is_number(v->in[i], zero)) return true;
+    return false;
+}
+
+static bool updates_idle(const KBlock *b, Pred q)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_store || (s->kind == KS_update && !idle_without(s->fold, q)) || (s->kind == KS_loop && !updates_idle(s->loop->body, q))) return false;
+    }
+    return true;
+}
+
+/* A predicate of a load in b that says for which iterations of o it holds: it uses no variable that runs inside o, or in a tile. */
+static bool pred_of_loop(const LoopKernel *k, const KLoop *o, const KBlock *b, Pred *found, Dim **coef, Dim **rest)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop && pred_of_loop(k, o, s->loop->body, found, coef, rest)) return true;
+        for (int q = 0; s->kind == KS_val && s->val->kind == KV_load && !s->val->nopnd && q < s->val->at.npred; q++) {
+            *found = s->val->at.pred[q];
+            bool free = !dim_uses(found->n, o->var->var);
+            if (!dim_linear(k->g, found->e, o->var->var, coef, rest) || !dim_is_const(*coef) || (*coef)->c < 1) continue;
+            for (const KBlock *c = b; c != o->body; c = c->up) free = free && !dim_uses(*rest, c->loop->var->var) && !dim_uses(found->n, c->loop->var->var);
+            for (const Dim *const *x = (const Dim *const[]){ k->row_var, k->vec_var, NULL }, *const *end = x + 2; x < end; x++)
+                free = free && (!*x || (!dim_uses(*rest, (*x)->var) && !dim_uses(found->n, (*x)->var)));
+            if (free) return true;
+        }
+    }
+    return false;
+}
+
+static void pred_drop(const KBlock *b, Pred q)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop) pred_drop(s->loop->body, q);
+        if (s->kind != KS_val || !has_pred(s->val, q)) continue;
+        KAddr *at = &s->val->at;
+        int n = 0;
+        for (int p = 0; p < at->npred; p++) if (at->pred[p].e != q.e || at->pred[p].n != q.n) at->pred[n++] = at->pred[p];
+        at->npred = n;
+    }
+}
+
+/* Iterations of the loops in b. */
+static int64_t inner_steps(const LoopKernel *k, const KBlock *b)
+{
+    int64_t most = 1;
+    for (int i = 0; i < b->stmt.n; i++) {
+        if (b->stmt.at[i].kind != KS_loop) continue;
+        const KLoop *o = b->stmt.at[i].loop;
+        int64_t n = dim_hint(k->g, loop_times(o)) * inner_steps(k, o->body);
+        if (n > most) most = n;
+    }
+    return most;
+}
+
+enum { SHORT_STEPS = 16 };               /* a window with so little in each place is better unrolled */
+static void bound_loops(LoopKernel *k, KBlock *b)
+{
+    Graph *g = k->g;
+    for (int i = 0; i < b->stmt.n; i++) {
+        KLoop *o = b->stmt.at[i].kind == KS_loop ? b->stmt.at[i].loop : NULL;
+        Pred q;
+        Dim *c, *rest;
+        if (!o) continue;
+        if (!o->vector && !o->from && o->step <= 1 && o->tile <= 1 && inner_steps(k, o->body) >= SHORT_STEPS && pred_of_loop(k, o, o->body, &q, &c, &rest) && updates_idle(o->body, q)) {
+            o->times = o->extent;        /* 0 <= c * i + rest < n */
+            o->from = dim_max(g, dim_const(g, 0), dim_ceildiv(g, dim_mulc(g, rest, -1), c));
+            o->extent = dim_min(g, o->extent, dim_ceildiv(g, dim_sub(g, q.n, rest), c));
+            pred_drop(o->body, q);
+        }
+        bound_loops(k, o->body);
+    }
+}
+
+void window_bounds(LoopKernel *k)
+{
+    if (k->sub->kind == SUB_dot && k->lanes > 1) bound_loops(k, k->body);
 }

@@ -193,6 +193,7 @@ int kernel_folds(const KBlock *b);
 /* Do a SUB_rows kernel's results pass the caches by? They are larger than these, and its rows are neither short nor too long to be kept meanwhile. */
 enum { STREAM_BYTES = 32 << 20, STREAM_ROW_LEAST = 1024, STREAM_ROW_MOST = 512 << 10 };
 bool kernel_streams(const Graph *g, const Subgraph *sub);
+void window_bounds(LoopKernel *k);                            /* bounds.c: loops over windows leave padding out; after the tile is chosen */
 void quad_choose(LoopKernel *k, KLoop *vec);                  /* quad.c; before: */
 void panel_choose(LoopKernel *k, KLoop *vec);                 /* panel.c */
 void buf_pack(KBuf *b);                                       /* it is packed, if not yet, in its own order */

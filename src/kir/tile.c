@@ -217,6 +217,16 @@ static bool has_predicates(const KBlock *b)
 
 static int64_t unroll_ops(const LoopKernel *k) { return k->sched.unroll ? UNROLL_UNIT * k->sched.unroll : UNROLL_OPS; }
 
+static bool pred_uses(const KBlock *b, const Dim *var)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop && pred_uses(s->loop->body, var)) return true;
+        for (int p = 0; s->kind == KS_val && p < s->val->at.npred; p++) if (dim_uses(s->val->at.pred[p].e, var->var)) return true;
+    }
+    return false;
+}
+
 /* Unrolls short loops, the innermost first, while the text stays small; returns the operations of an iteration's text. */
 static int64_t unroll_loops(const LoopKernel *k, const KLoop *o, int64_t width)
 {
@@ -245,7 +255,7 @@ void tile_loops(LoopKernel *k)
         KLoop *split = !k->sched.tests && k->lanes > 1 && (k->sub->kind == SUB_dot || k->sub->kind == SUB_rows) && has_predicates(o->body) ? o : NULL;
         if (split) {                     /* under a short loop: then only its iterations at the border are at the border */
             KLoop *in = o->body->stmt.n == 1 && o->body->stmt.at[0].kind == KS_loop ? o->body->stmt.at[0].loop : NULL;
-            if (in && !o->vector && dim_is_const(o->extent) && o->extent->c <= UNROLL_MOST) split = in;
+            if (in && !o->vector && dim_is_const(o->extent) && o->extent->c <= UNROLL_MOST && pred_uses(o->body, o->var)) split = in;
             split->split = true;
         }
         int64_t ops = k->lanes > 1 && k->sub->kind == SUB_dot ? unroll_loops(k, o, (int64_t)k->mr * (vec ? vec->nv : 1)) : -1;
