@@ -264,6 +264,15 @@ static void step_load(Eval *ev, Step *s, Scalar *r)
             floats_load(t->data, &off, sp, (float *)r);
         return;
     }
+    if (ints(ev, s->n)) {
+        s->filled = tensor_count(t) == 1;
+        if (s->filled)
+            for (int j = 0; j < LANES; j++)
+                ((int32_t *)r)[j] = (int32_t)scalar_load(t->dt, t->data).i;
+        else
+            ints_load(t->dt, t->data, &off, sp, (int32_t *)r);
+        return;
+    }
     if (tensor_count(t) == 1) {
         Scalar v = scalar_load(t->dt, t->data);
         for (int j = 0; j < LANES; j++)
@@ -287,6 +296,30 @@ static _Noreturn void fail_index(Eval *ev, const Node *n, int64_t at, int axis, 
          (long long)size);
 }
 
+/* The value of a step as Scalars; and Scalars as the value of a step. */
+static const Scalar *slot_scalars(Eval *ev, const Node *n, int step)
+{
+    if (!floats(ev, n) && !ints(ev, n))
+        return ev->slot.at[step];
+    Scalar *wide = (Scalar *)temp_take(ev);
+    if (floats(ev, n))
+        floats_to_scalars(ev->nlane, (const float *)ev->slot.at[step], wide);
+    else
+        ints_to_scalars(ev->nlane, (const int32_t *)ev->slot.at[step], wide);
+    return wide;
+}
+
+static void slot_set(const Eval *ev, const Node *n, const Scalar *x, Scalar *r)
+{
+    if (ints(ev, n))
+        scalars_to_ints(ev->nlane, x, (int32_t *)r);
+    else if (floats(ev, n))
+        for (int j = 0; j < ev->nlane; j++)
+            ((float *)r)[j] = (float)x[j].f;
+    else
+        memcpy(r, x, (size_t)ev->nlane * sizeof *r);
+}
+
 /* Opens space `to` of a view, gather or scatter; false when no lane is valid. */
 static bool space_enter(Eval *ev, const Node *n, int from, int to, int lin, int arg)
 {
@@ -297,7 +330,7 @@ static bool space_enter(Eval *ev, const Node *n, int from, int to, int lin, int 
     Lanes operand[MAX_RANK];
     int nindex = n->op == OP_view ? 0 : n->nin - (n->op == OP_gather ? 1 : 2);
     for (int k = 0; k < nindex; k++)
-        operand[k] = (Lanes){.v = &ev->slot.at[ev->arg.at[arg + k]]->i};
+        operand[k] = (Lanes){.v = (int64_t *)&slot_scalars(ev, ev->step.at[ev->arg.at[arg + k]].n, ev->arg.at[arg + k])->i};
     out->n = v->nidx;
     out->lo = in->lo, out->hi = in->hi, out->mask = in->mask;
     for (int k = 0; k < v->npred; k++) {
@@ -338,6 +371,9 @@ static void step_leave(Eval *ev, const Step *s, Scalar *restrict r)
     if (floats(ev, s->n))
         for (int j = 0; j < ev->nlane; j++)
             ((float *)r)[j] = j >= in->lo && j < in->hi && (!in->mask || in->mask[j]) ? ((const float *)x)[j] : (float)fill.f;
+    else if (ints(ev, s->n))
+        for (int j = 0; j < ev->nlane; j++)
+            ((int32_t *)r)[j] = j >= in->lo && j < in->hi && (!in->mask || in->mask[j]) ? ((const int32_t *)x)[j] : (int32_t)fill.i;
     else for (int j = 0; j < ev->nlane; j++)
         r[j] = j >= in->lo && j < in->hi && (!in->mask || in->mask[j]) ? x[j] : fill;
 }
@@ -355,14 +391,45 @@ static void step_random(Eval *ev, const Step *s, Scalar *r)
     }
 }
 
-/* The value of a step as Scalars. */
-static const Scalar *slot_scalars(Eval *ev, const Node *n, int step)
+static void step_ew(Eval *ev, const Step *s, Scalar *r)
 {
-    if (!floats(ev, n))
-        return ev->slot.at[step];
+    const Node *x = s->n->in[0];
+    Scalar *const *slot = ev->slot.at;
+    int n = ev->nlane;
+    if (floats(ev, x)) {
+        floats_ew(s->n->op, n, (const float *)slot[s->a], (const float *)slot[s->b], r);
+        return;
+    }
+    if (ints(ev, x) && ints_ew(s->n->op, x->dt, n, (const int32_t *)slot[s->a], (const int32_t *)slot[s->b], (int32_t *)r))
+        return;
+    const Scalar *a = slot_scalars(ev, x, s->a), *b = s->b == s->a ? a : slot_scalars(ev, x, s->b);
+    if (!ints(ev, s->n)) {
+        ew_lanes(s->n->op, x->dt, n, a, b, r);
+        return;
+    }
     Scalar *wide = (Scalar *)temp_take(ev);
-    floats_to_scalars(ev->nlane, (const float *)ev->slot.at[step], wide);
-    return wide;
+    ew_lanes(s->n->op, x->dt, n, a, b, wide);
+    slot_set(ev, s->n, wide, r);
+}
+
+static void step_cast(Eval *ev, const Step *s, Scalar *r)
+{
+    const Node *x = s->n->in[0];
+    const Scalar *from = ev->slot.at[s->a];
+    int n = ev->nlane;
+    if (ints(ev, x) && ints_cast(s->n->dt, n, (const int32_t *)from, r))
+        return;
+    if (floats(ev, x) && ints(ev, s->n) && floats_to_ints(s->n->dt, s->n->saturate, n, (const float *)from, (int32_t *)r))
+        return;
+    const Scalar *wide = slot_scalars(ev, x, s->a);
+    if (floats(ev, s->n))
+        floats_cast(x->dt, n, wide, (float *)r);
+    else if (ints(ev, s->n)) {
+        Scalar *to = (Scalar *)temp_take(ev);
+        cast_lanes(s->n->dt, x->dt, s->n->saturate, n, wide, to);
+        slot_set(ev, s->n, to, r);
+    } else
+        cast_lanes(s->n->dt, x->dt, s->n->saturate, n, wide, r);
 }
 
 void eval_block(Eval *ev, int n)
@@ -382,31 +449,25 @@ void eval_block(Eval *ev, int n)
         switch (s->kind) {
         case STEP_load: step_load(ev, s, r); break;
         case STEP_ew:
-            if (floats(ev, s->n->in[0]))
-                floats_ew(s->n->op, n, (float *)slot[s->a], (float *)slot[s->b], r);
-            else
-                ew_lanes(s->n->op, s->n->in[0]->dt, n, slot[s->a], slot[s->b], r);
+            step_ew(ev, s, r);
             break;
         case STEP_where:
-            if (floats(ev, s->n))
+            if (floats(ev, s->n) || ints(ev, s->n))     /* words, whatever they are */
                 for (int j = 0; j < n; j++)
-                    ((float *)r)[j] = slot[s->a][j].i ? ((float *)slot[s->b])[j] : ((float *)slot[s->c])[j];
+                    ((int32_t *)r)[j] = ((int32_t *)slot[s->a])[j] ? ((int32_t *)slot[s->b])[j] : ((int32_t *)slot[s->c])[j];
+            else if (ev->ready)
+                for (int j = 0; j < n; j++)
+                    r[j] = ((int32_t *)slot[s->a])[j] ? slot[s->b][j] : slot[s->c][j];
             else for (int j = 0; j < n; j++)
                 r[j] = slot[s->a][j].i ? slot[s->b][j] : slot[s->c][j];
             break;
         case STEP_cast:
-            if (floats(ev, s->n))
-                floats_cast(s->n->in[0]->dt, n, slot[s->a], (float *)r);
-            else if (floats(ev, s->n->in[0]) && (s->n->dt == DT_i8 || s->n->dt == DT_u8 || s->n->dt == DT_i32))
-                floats_to_ints(s->n->dt, s->n->saturate, n, (const float *)slot[s->a], r);
-            else
-                cast_lanes(s->n->dt, s->n->in[0]->dt, s->n->saturate, n, slot_scalars(ev, s->n->in[0], s->a), r);
+            step_cast(ev, s, r);
             break;
         case STEP_bitcast: {
             Scalar wide[LANES] = { { 0 } };
-            bitcast_lanes(s->n->dt, s->n->in[0]->dt, n, slot_scalars(ev, s->n->in[0], s->a), floats(ev, s->n) ? wide : r);
-            for (int j = 0; floats(ev, s->n) && j < n; j++)
-                ((float *)r)[j] = (float)wide[j].f;
+            bitcast_lanes(s->n->dt, s->n->in[0]->dt, n, slot_scalars(ev, s->n->in[0], s->a), wide);
+            slot_set(ev, s->n, wide, r);
             break;
         }
         case STEP_iota:
@@ -420,6 +481,8 @@ void eval_block(Eval *ev, int n)
                 for (int j = 0; j < n; j++)
                     if (floats(ev, s->n))
                         ((float *)slot[s->jump])[j] = (float)s->n->view.fill.f;
+                    else if (ints(ev, s->n))
+                        ((int32_t *)slot[s->jump])[j] = (int32_t)s->n->view.fill.i;
                     else
                         slot[s->jump][j] = s->n->view.fill;
                 i = s->jump;
@@ -631,6 +694,8 @@ static void eval_map(Eval *ev, const Node *n, bool top, const Tensor *out, int64
             int64_t off = base + nest_offset(ev, out->strides);
             if (floats(ev, n) && out->dt == DT_f32)
                 floats_store((float *)out->data + off, step, m, (const float *)ev->slot.at[x]);
+            else if (ints(ev, n) && out->dt == n->dt)
+                ints_store(out->dt, (char *)out->data + off * (int64_t)dtype_size(out->dt), step, m, (const int32_t *)ev->slot.at[x]);
             else
                 store_lanes(out, off, step, m, slot_scalars(ev, n, x));
         }

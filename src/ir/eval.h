@@ -80,7 +80,7 @@ typedef struct Eval {
     int rank, lane;
     int64_t dim[MAX_RANK], idx[MAX_RANK];
     unsigned blocks;
-    bool ready;                     /* slots of float32 hold floats */
+    bool ready;                     /* slots of float32 hold floats, those of integers of at most 32 bits int32 */
 } Eval;
 
 static inline NodeState *eval_state(const Eval *ev, const Node *n)
@@ -102,15 +102,30 @@ bool nest_next(Eval *ev, uint32_t axes);
 /* Runs the program for n lanes from ev->idx on. */
 void eval_block(Eval *ev, int n);
 
-/* ---- ready.c: float32 as floats ---- */
-static inline bool floats(const Eval *ev, const Node *n) { return ev->ready && n->dt == DT_f32; }     /* Does its slot hold floats, not Scalars? */
+/* ---- ready.c: float32 as floats, small integers as int32 ---- */
+/* The dtypes whose slots hold int32, and their types in memory. */
+#define INT_ROWS(ROW) ROW(DT_i8, int8_t) ROW(DT_u8, uint8_t) ROW(DT_i16, int16_t) ROW(DT_u16, uint16_t) ROW(DT_i32, int32_t)
+/* What the slot of a value holds. */
+static inline bool floats(const Eval *ev, const Node *n) { return ev->ready && n->dt == DT_f32; }
+static inline bool ints(const Eval *ev, const Node *n)
+{
+#define IS(dt_, type) || n->dt == dt_
+    return ev->ready && (n->dt == DT_bool INT_ROWS(IS));
+#undef IS
+}
 void floats_to_scalars(int n, const float *x, Scalar *r);
 void floats_load(const float *p, const Lanes *off, const Space *s, float *r);
 void floats_store(float *p, int64_t step, int n, const float *x);
-/* An elementwise primitive on float32 operands; r: floats, or Scalars when it compares. The same values as ew_lanes gives. */
+/* An elementwise primitive on float32 operands; r: floats, or int32 when it compares. The same values as ew_lanes gives. */
 void floats_ew(Op op, int n, const float *x, const float *y, void *restrict r);
 void floats_cast(DType from, int n, const Scalar *x, float *restrict r);          /* to float32 */
-void floats_to_ints(DType to, bool saturate, int n, const float *x, Scalar *restrict r);      /* i8, u8, i32 */
+bool floats_to_ints(DType to, bool saturate, int n, const float *x, int32_t *restrict r);      /* false: not to this dtype */
+void ints_to_scalars(int n, const int32_t *x, Scalar *r);
+void scalars_to_ints(int n, const Scalar *x, int32_t *restrict r);
+void ints_load(DType t, const void *p, const Lanes *off, const Space *s, int32_t *r);
+void ints_store(DType t, void *p, int64_t step, int n, const int32_t *x);
+bool ints_ew(Op op, DType t, int n, const int32_t *x, const int32_t *y, int32_t *restrict r);   /* false: it has no loop here */
+bool ints_cast(DType to, int n, const int32_t *x, void *restrict r);              /* to float32 or another of these; false: to something else */
 /* A sum of products whose factors do not depend on all of the same axes, by packed panels; false when it is none. */
 bool ready_contract(Eval *ev, const Node *n, const Tensor *out);
 /* A sum of products, or a maximum, of what lies in memory at places that are linear in the axes (depthwise convolutions, pools); false when it is none. */

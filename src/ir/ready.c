@@ -50,25 +50,165 @@ void floats_store(float *p, int64_t step, int n, const float *x)
 }
 
 /* From float32 to a small integer, where that is plain truncation; lanes for which it is not go the general way. */
-void floats_to_ints(DType to, bool saturate, int n, const float *x, Scalar *restrict r)
+static void floats_truncate(int n, const float *x, int32_t *restrict r)
 {
-    for (int j = 0; j < n; j++) {
-        if (x[j] > -2147483648.0f && x[j] < 2147483648.0f) {
-            int32_t v = (int32_t)x[j];
-            r[j].i = to == DT_i8 ? (int8_t)v : to == DT_u8 ? (uint8_t)v : v;
-        } else {
-            r[j] = scalar_cast(to, DT_f32, (Scalar){ .f = x[j] }, saturate);
-        }
+    for (int j = 0; j < n; j++)
+        r[j] = x[j] > -2147483648.0f && x[j] < 2147483648.0f ? (int32_t)x[j] : 0;
+}
+
+static bool floats_near(int n, const float *x)
+{
+    int far = 0;
+    for (int j = 0; j < n; j++)
+        far |= !(x[j] > -2147483648.0f && x[j] < 2147483648.0f);
+    return !far;
+}
+
+static void ints_wrap(DType t, int n, int32_t *r)
+{
+#define WRAP(dt, type) \
+    case dt: \
+        for (int j = 0; j < n; j++) \
+            r[j] = (type)r[j]; \
+        break;
+    switch ((int)t) {
+        INT_ROWS(WRAP)
     }
+#undef WRAP
+}
+
+bool floats_to_ints(DType to, bool saturate, int n, const float *x, int32_t *restrict r)
+{
+    if (to == DT_bool)
+        return false;
+    floats_truncate(n, x, r);
+    ints_wrap(to, n, r);
+    if (!floats_near(n, x))
+        for (int j = 0; j < n; j++)
+            r[j] = (int32_t)scalar_cast(to, DT_f32, (Scalar){ .f = x[j] }, saturate).i;
+    return true;
+}
+
+/* ---- lanes of small integers ------------------------------------------------------------------------------- */
+void ints_to_scalars(int n, const int32_t *x, Scalar *r)
+{
+    for (int j = 0; j < n; j++)
+        r[j].i = x[j];
+}
+
+void scalars_to_ints(int n, const Scalar *x, int32_t *restrict r)
+{
+    for (int j = 0; j < n; j++)
+        r[j] = (int32_t)x[j].i;
+}
+
+#define READ(dt, type) \
+    static inline int32_t load_##type(const type *at) { type x; memcpy(&x, at, sizeof x); return x; }
+INT_ROWS(READ)
+#undef READ
+
+void ints_load(DType t, const void *p, const Lanes *off, const Space *s, int32_t *r)
+{
+#define LOAD(dt, type) \
+    case dt: { \
+        const type *from = (const type *)p + off->start; \
+        if (!off->v && !s->mask && off->step == 1) \
+            for (int j = s->lo; j < s->hi; j++) \
+                r[j] = load_##type(from + j); \
+        else if (!off->v && !s->mask) \
+            for (int j = s->lo; j < s->hi; j++) \
+                r[j] = load_##type(from + off->step * j); \
+        else \
+            for (int j = s->lo; j < s->hi; j++) \
+                if (!s->mask || s->mask[j]) \
+                    r[j] = load_##type(off->v ? (const type *)p + off->v[j] : from + off->step * j); \
+        break; \
+    }
+    switch ((int)t) {
+        INT_ROWS(LOAD)
+    case DT_bool:
+        for (int j = s->lo; j < s->hi; j++)
+            if (!s->mask || s->mask[j])
+                r[j] = ((const uint8_t *)p)[off->v ? off->v[j] : off->start + off->step * j] != 0;
+    }
+#undef LOAD
+}
+
+void ints_store(DType t, void *p, int64_t step, int n, const int32_t *x)
+{
+#define STORE(dt, type) \
+    case dt: \
+        if (step == 1) \
+            for (int j = 0; j < n; j++) { \
+                type v = (type)x[j]; \
+                memcpy((type *)p + j, &v, sizeof v); \
+            } \
+        else \
+            for (int j = 0; j < n; j++) { \
+                type v = (type)x[j]; \
+                memcpy((type *)p + step * j, &v, sizeof v); \
+            } \
+        break;
+    switch ((int)t) {
+        INT_ROWS(STORE)
+    case DT_bool:
+        for (int j = 0; j < n; j++)
+            ((uint8_t *)p)[step * j] = x[j] != 0;
+    }
+#undef STORE
+}
+
+bool ints_ew(Op op, DType t, int n, const int32_t *x, const int32_t *y, int32_t *restrict r)
+{
+#define EACH(v) for (int j = 0; j < n; j++) { int32_t a = x[j], b = y[j]; (void)b; r[j] = (v); } break
+    if (t == DT_bool && op != OP_and && op != OP_or && op != OP_xor && op != OP_eq)
+        return false;
+    switch ((int)op) {
+    case OP_neg: EACH((int32_t)(0u - (uint32_t)a));
+    case OP_add: EACH((int32_t)((uint32_t)a + (uint32_t)b));
+    case OP_sub: EACH((int32_t)((uint32_t)a - (uint32_t)b));
+    case OP_mul: EACH((int32_t)((uint32_t)a * (uint32_t)b));
+    case OP_max: EACH(a > b ? a : b);
+    case OP_min: EACH(a < b ? a : b);
+    case OP_and: EACH(a & b);
+    case OP_or: EACH(a | b);
+    case OP_xor: EACH(a ^ b);
+    case OP_lt: EACH(a < b);
+    case OP_le: EACH(a <= b);
+    case OP_eq: EACH(a == b);
+    default: return false;
+    }
+#undef EACH
+    if (!prim_info[op].compares)
+        ints_wrap(t, n, r);
+    return true;
+}
+
+bool ints_cast(DType to, int n, const int32_t *x, void *restrict r)
+{
+    if (to == DT_f32) {
+        for (int j = 0; j < n; j++)
+            ((float *)r)[j] = (float)x[j];
+        return true;
+    }
+    if (to == DT_bool) {
+        for (int j = 0; j < n; j++)
+            ((int32_t *)r)[j] = x[j] != 0;
+        return true;
+    }
+#define IS(dt, type) case dt:
+    switch ((int)to) {
+        INT_ROWS(IS)
+        memcpy(r, x, (size_t)n * sizeof *x);
+        ints_wrap(to, n, r);
+        return true;
+    }
+#undef IS
+    return false;
 }
 
 void floats_cast(DType from, int n, const Scalar *x, float *restrict r)
 {
-    if (from == DT_i8 || from == DT_u8 || from == DT_i32 || from == DT_bool) {
-        for (int j = 0; j < n; j++)
-            r[j] = (float)(int32_t)x[j].i;
-        return;
-    }
     Scalar wide[LANES];
     cast_lanes(DT_f32, from, false, n, x, wide);
     for (int j = 0; j < n; j++)
@@ -81,9 +221,9 @@ static inline float min_float(float a, float b) { return a != a ? a : b != b ? b
 void floats_ew(Op op, int n, const float *x, const float *y, void *restrict to)
 {
     float *restrict r = to;
-    Scalar *restrict truth = to;
+    int32_t *restrict truth = to;
 #define EACH(v) for (int j = 0; j < n; j++) { float a = x[j], b = y[j]; (void)b; r[j] = (v); } return
-#define TEST(v) for (int j = 0; j < n; j++) truth[j].i = (v); return
+#define TEST(v) for (int j = 0; j < n; j++) truth[j] = (v); return
     switch ((int)op) {
     case OP_neg: EACH(-a);
     case OP_abs: EACH(fabsf(a));
@@ -286,7 +426,7 @@ static void panels_fill(Eval *ev, const Contract *c, const Node *x, uint32_t fre
             const float *v = (const float *)ev->slot.at[slot];
             if (!floats(ev, x)) {
                 for (int j = 0; j < m; j++)
-                    own[j] = (float)ev->slot.at[slot][j].i;
+                    own[j] = (float)((const int32_t *)ev->slot.at[slot])[j];
                 v = own;
             }
             int64_t f = mask_place(ev, free_axes), k = mask_place(ev, c->sum);
