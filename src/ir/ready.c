@@ -14,8 +14,15 @@ enum { ROWS = 8, COLS = 16, KC = 64, FEWEST = 2, FEW_TAPS = 256 };
 static const int64_t panel_limit = (int64_t)16 << 20;       /* floats of the packed rows at a time */
 static const int64_t least_work = 20000;                    /* products from which panels pay */
 
+/* Loops that are compiled for several processors; which one runs is decided when the program is loaded. Sanitizers are not ready by then. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDE
+#endif
+
 /* ---- lanes of floats ------------------------------------------------------------------------------------- */
-void floats_to_scalars(int n, const float *x, Scalar *r)
+WIDE void floats_to_scalars(int n, const float *x, Scalar *r)
 {
     for (int j = 0; j < n; j++)
         r[j].f = x[j];
@@ -50,13 +57,13 @@ void floats_store(float *p, int64_t step, int n, const float *x)
 }
 
 /* From float32 to a small integer, where that is plain truncation; lanes for which it is not go the general way. */
-static void floats_truncate(int n, const float *x, int32_t *restrict r)
+WIDE static void floats_truncate(int n, const float *x, int32_t *restrict r)
 {
     for (int j = 0; j < n; j++)
         r[j] = x[j] > -2147483648.0f && x[j] < 2147483648.0f ? (int32_t)x[j] : 0;
 }
 
-static bool floats_near(int n, const float *x)
+WIDE static bool floats_near(int n, const float *x)
 {
     int far = 0;
     for (int j = 0; j < n; j++)
@@ -107,7 +114,7 @@ void scalars_to_ints(int n, const Scalar *x, int32_t *restrict r)
 INT_ROWS(READ)
 #undef READ
 
-void ints_load(DType t, const void *p, const Lanes *off, const Space *s, int32_t *r)
+WIDE void ints_load(DType t, const void *p, const Lanes *off, const Space *s, int32_t *r)
 {
 #define LOAD(dt, type) \
     case dt: { \
@@ -134,7 +141,7 @@ void ints_load(DType t, const void *p, const Lanes *off, const Space *s, int32_t
 #undef LOAD
 }
 
-void ints_store(DType t, void *p, int64_t step, int n, const int32_t *x)
+WIDE void ints_store(DType t, void *p, int64_t step, int n, const int32_t *x)
 {
 #define STORE(dt, type) \
     case dt: \
@@ -158,7 +165,7 @@ void ints_store(DType t, void *p, int64_t step, int n, const int32_t *x)
 #undef STORE
 }
 
-bool ints_ew(Op op, DType t, int n, const int32_t *x, const int32_t *y, int32_t *restrict r)
+WIDE bool ints_ew(Op op, DType t, int n, const int32_t *x, const int32_t *y, int32_t *restrict r)
 {
 #define EACH(v) for (int j = 0; j < n; j++) { int32_t a = x[j], b = y[j]; (void)b; r[j] = (v); } break
     if (t == DT_bool && op != OP_and && op != OP_or && op != OP_xor && op != OP_eq)
@@ -184,7 +191,7 @@ bool ints_ew(Op op, DType t, int n, const int32_t *x, const int32_t *y, int32_t 
     return true;
 }
 
-bool ints_cast(DType to, int n, const int32_t *x, void *restrict r)
+WIDE bool ints_cast(DType to, int n, const int32_t *x, void *restrict r)
 {
     if (to == DT_f32) {
         for (int j = 0; j < n; j++)
@@ -218,7 +225,7 @@ void floats_cast(DType from, int n, const Scalar *x, float *restrict r)
 static inline float max_float(float a, float b) { return a != a ? a : b != b ? b : a > b || (a == b && !signbit(a)) ? a : b; }
 static inline float min_float(float a, float b) { return a != a ? a : b != b ? b : a < b || (a == b && signbit(a)) ? a : b; }
 
-void floats_ew(Op op, int n, const float *x, const float *y, void *restrict to)
+WIDE void floats_ew(Op op, int n, const float *x, const float *y, void *restrict to)
 {
     float *restrict r = to;
     int32_t *restrict truth = to;
@@ -623,6 +630,25 @@ static int64_t affine_at(const Eval *ev, const Affine *a)
     return v;
 }
 
+/* Lanes lo to hi of bytes, signed or not. */
+WIDE static void bytes_load(DType t, const char *p, int64_t step, int lo, int hi, float *restrict r)
+{
+    const int8_t *i = (const int8_t *)p;
+    const uint8_t *u = (const uint8_t *)p;
+    if (step == 0)
+        for (int j = lo; j < hi; j++)
+            r[j] = t == DT_u8 ? (float)*u : (float)*i;
+    else if (step == 1 && t == DT_u8)
+        for (int j = lo; j < hi; j++)
+            r[j] = (float)u[j];
+    else if (step == 1)
+        for (int j = lo; j < hi; j++)
+            r[j] = (float)i[j];
+    else
+        for (int j = lo; j < hi; j++)
+            r[j] = t == DT_u8 ? (float)u[step * j] : (float)i[step * j];
+}
+
 /* n lanes of a factor from ev->idx on. */
 static void factor_load(const Eval *ev, const Factor *f, int n, float *restrict r)
 {
@@ -638,12 +664,8 @@ static void factor_load(const Eval *ev, const Factor *f, int n, float *restrict 
     int64_t step = ev->lane < 0 ? 0 : f->at.coef[ev->lane];
     for (int j = 0; j < lo; j++)
         r[j] = f->fill;
-    if (f->dt == DT_u8)
-        for (int j = lo; j < hi; j++)
-            r[j] = (float)((const uint8_t *)p)[step * j];
-    else if (f->dt == DT_i8)
-        for (int j = lo; j < hi; j++)
-            r[j] = (float)((const int8_t *)p)[step * j];
+    if (f->dt != DT_f32)
+        bytes_load(f->dt, p, step, lo, hi, r);
     else if (step == 1)
         memcpy(r + lo, p + lo * (int64_t)sizeof *r, (size_t)(hi - lo) * sizeof *r);
     else
@@ -655,6 +677,18 @@ static void factor_load(const Eval *ev, const Factor *f, int n, float *restrict 
 
 typedef struct Taps { FoldKind kind; int nfactor; Factor factor[2]; } Taps;
 
+WIDE static void taps_product(int n, const float *x, const float *y, float *restrict acc)
+{
+    for (int j = 0; j < n; j++)
+        acc[j] += x[j] * y[j];
+}
+
+WIDE static void taps_scaled(int n, const float *x, float w, float *restrict acc)
+{
+    for (int j = 0; j < n; j++)
+        acc[j] += x[j] * w;
+}
+
 static void taps_add(const Eval *ev, const Taps *t, int n, float *restrict acc)
 {
     float x[LANES], y[LANES];
@@ -662,18 +696,13 @@ static void taps_add(const Eval *ev, const Taps *t, int n, float *restrict acc)
     if (t->nfactor == 2 && t->factor[1].npred == 0 && (ev->lane < 0 || t->factor[1].at.coef[ev->lane] == 0)) {
         float w;
         factor_load(ev, &t->factor[1], 1, &w);
-        for (int j = 0; j < n; j++)
-            acc[j] += x[j] * w;
+        taps_scaled(n, x, w, acc);
     } else if (t->nfactor == 2) {
         factor_load(ev, &t->factor[1], n, y);
-        for (int j = 0; j < n; j++)
-            acc[j] += x[j] * y[j];
-    } else if (t->kind == FOLD_max) {
-        for (int j = 0; j < n; j++)
-            acc[j] = max_float(acc[j], x[j]);
+        taps_product(n, x, y, acc);
     } else {
-        for (int j = 0; j < n; j++)
-            acc[j] = min_float(acc[j], x[j]);
+        floats_ew(t->kind == FOLD_max ? OP_max : OP_min, n, acc, x, y);
+        memcpy(acc, y, (size_t)n * sizeof *y);
     }
 }
 
