@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROWS = 8, COLS = 16, KC = 64, FEWEST = 2, FEW_TAPS = 256 };
+enum { ROWS = 8, COLS = 16, KC = 64, FEWEST = 2, FEW_TAPS = 256, MOST_KNOWN = 1 << 16 };
 static const int64_t panel_limit = (int64_t)16 << 20;       /* floats of the packed rows at a time */
 static const int64_t least_work = 20000;                    /* products from which panels pay */
 
@@ -689,10 +689,15 @@ WIDE static void taps_scaled(int n, const float *x, float w, float *restrict acc
         acc[j] += x[j] * w;
 }
 
-static void taps_add(const Eval *ev, const Taps *t, int n, float *restrict acc)
+/* known: the lanes of the second factor, or NULL. */
+static void taps_add(const Eval *ev, const Taps *t, int n, const float *known, float *restrict acc)
 {
     float x[LANES], y[LANES];
     factor_load(ev, &t->factor[0], n, x);
+    if (known) {
+        taps_product(n, x, known, acc);
+        return;
+    }
     if (t->nfactor == 2 && t->factor[1].npred == 0 && (ev->lane < 0 || t->factor[1].at.coef[ev->lane] == 0)) {
         float w;
         factor_load(ev, &t->factor[1], 1, &w);
@@ -704,6 +709,30 @@ static void taps_add(const Eval *ev, const Taps *t, int n, float *restrict acc)
         floats_ew(t->kind == FOLD_max ? OP_max : OP_min, n, acc, x, y);
         memcpy(acc, y, (size_t)n * sizeof *y);
     }
+}
+
+/* The second factor for all lanes of all taps, where it is the same for all results beside each other (the weights of a depthwise convolution); NULL: it
+ * is not, or there are too many. */
+static float *taps_known(Eval *ev, const Taps *t, uint32_t red, uint32_t beside, int64_t count)
+{
+    const Factor *f = &t->factor[1];
+    if (t->nfactor < 2 || f->npred || !f->at.coef[ev->lane] || count > MOST_KNOWN)
+        return NULL;
+    for (int k = 0; k < ev->rank; k++)
+        if (beside & axis_bit(k) && ev->dim[k] > 1 && f->at.coef[k])
+            return NULL;
+    int64_t extent = ev->dim[ev->lane];
+    float *known = NEWS(ev->mem, float, count), *to = known;
+    do {
+        for (int64_t l = 0; l < extent; l += LANES) {
+            int m = extent - l < LANES ? (int)(extent - l) : LANES;
+            ev->idx[ev->lane] = l;
+            factor_load(ev, f, m, to);
+            to += m;
+        }
+        ev->idx[ev->lane] = 0;
+    } while (nest_next(ev, red));
+    return known;
 }
 
 /* acc += part, with what earlier additions lost. */
@@ -767,15 +796,18 @@ bool ready_taps(Eval *ev, const Node *n, const Tensor *out)
     bool serial = red & lane_bit;
     int64_t extent = ev->dim[ev->lane];
     float part[LANES], acc[LANES], lost[LANES], start = (float)fold_start(n->kind, DT_f32).f;
+    float *known = serial ? NULL : taps_known(ev, &t, red, kept & ~lane_bit, nred * extent);
     do {
         for (int64_t l = 0; l < (serial ? 1 : extent); l += LANES) {
             int m = extent - l < LANES ? (int)(extent - l) : LANES, taps = 0;
+            const float *at = known ? known + l : NULL;
             for (int j = 0; j < m; j++)
                 part[j] = acc[j] = start, lost[j] = 0;
             do {
                 for (int64_t c = l; c < (serial ? extent : l + 1); c += LANES) {
                     ev->idx[ev->lane] = c;
-                    taps_add(ev, &t, serial && extent - c < LANES ? (int)(extent - c) : m, t.kind == FOLD_sum ? part : acc);
+                    taps_add(ev, &t, serial && extent - c < LANES ? (int)(extent - c) : m, at, t.kind == FOLD_sum ? part : acc);
+                    at = known ? at + extent : NULL;
                     if (t.kind == FOLD_sum && ++taps == KC) {
                         taps_carry(m, acc, lost, part);
                         taps = 0;
