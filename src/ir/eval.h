@@ -122,7 +122,7 @@ void floats_cast(DType from, int n, const Scalar *x, float *restrict r);        
 bool floats_to_ints(DType to, bool saturate, int n, const float *x, int32_t *restrict r);      /* false: not to this dtype */
 void ints_to_scalars(int n, const int32_t *x, Scalar *r);
 void scalars_to_ints(int n, const Scalar *x, int32_t *restrict r);
-void ints_load(DType t, const void *p, const Lanes *off, const Space *s, int32_t *r);
+void ints_load(DType t, const void *p, const Lanes *off, const Space *s, int32_t *restrict r);
 void ints_store(DType t, void *p, int64_t step, int n, const int32_t *x);
 bool ints_ew(Op op, DType t, int n, const int32_t *x, const int32_t *y, int32_t *restrict r);   /* false: it has no loop here */
 bool ints_cast(DType to, int n, const int32_t *x, void *restrict r);              /* to float32 or another of these; false: to something else */

@@ -114,29 +114,31 @@ void scalars_to_ints(int n, const Scalar *x, int32_t *restrict r)
 INT_ROWS(READ)
 #undef READ
 
-WIDE void ints_load(DType t, const void *p, const Lanes *off, const Space *s, int32_t *r)
+WIDE void ints_load(DType t, const void *p, const Lanes *off, const Space *s, int32_t *restrict r)
 {
+    const int lo = s->lo, hi = s->hi;
+    const int64_t step = off->step;
 #define LOAD(dt, type) \
     case dt: { \
         const type *from = (const type *)p + off->start; \
-        if (!off->v && !s->mask && off->step == 1) \
-            for (int j = s->lo; j < s->hi; j++) \
+        if (!off->v && !s->mask && step == 1) \
+            for (int j = lo; j < hi; j++) \
                 r[j] = load_##type(from + j); \
         else if (!off->v && !s->mask) \
-            for (int j = s->lo; j < s->hi; j++) \
-                r[j] = load_##type(from + off->step * j); \
+            for (int j = lo; j < hi; j++) \
+                r[j] = load_##type(from + step * j); \
         else \
-            for (int j = s->lo; j < s->hi; j++) \
+            for (int j = lo; j < hi; j++) \
                 if (!s->mask || s->mask[j]) \
-                    r[j] = load_##type(off->v ? (const type *)p + off->v[j] : from + off->step * j); \
+                    r[j] = load_##type(off->v ? (const type *)p + off->v[j] : from + step * j); \
         break; \
     }
     switch ((int)t) {
         INT_ROWS(LOAD)
     case DT_bool:
-        for (int j = s->lo; j < s->hi; j++)
+        for (int j = lo; j < hi; j++)
             if (!s->mask || s->mask[j])
-                r[j] = ((const uint8_t *)p)[off->v ? off->v[j] : off->start + off->step * j] != 0;
+                r[j] = ((const uint8_t *)p)[off->v ? off->v[j] : off->start + step * j] != 0;
     }
 #undef LOAD
 }
@@ -465,17 +467,21 @@ static void places_fill(Eval *ev, const Contract *c, uint32_t axes, int64_t *at)
     } while (nest_next(ev, axes));
 }
 
-/* Copies words, whatever they are. */
+/* Words, whatever they are; columns that lie together in the result are copied at once. */
 static void product(const Contract *c, BlockFn *block, const float *row, const float *col, const int64_t *row_at, const int64_t *col_at, char *out)
 {
     float tile[ROWS * COLS];
-    for (int64_t j = 0; j < c->ncol; j += COLS)
+    for (int64_t j = 0; j < c->ncol; j += COLS) {
+        int cols = c->ncol - j < COLS ? (int)(c->ncol - j) : COLS, together = 1;
+        while (together < cols && col_at[j + together] == col_at[j] + together)
+            together++;
         for (int64_t i = 0; i < c->nrow; i += ROWS) {
             block(c->nsum, row + i * c->nsum, col + j * c->nsum, tile);
             for (int r = 0; r < ROWS && i + r < c->nrow; r++)
-                for (int q = 0; q < COLS && j + q < c->ncol; q++)
-                    memcpy(out + (row_at[i + r] + col_at[j + q]) * (int64_t)sizeof *tile, &tile[r * COLS + q], sizeof *tile);
+                for (int q = 0; q < cols; q += together == cols ? cols : 1)
+                    memcpy(out + (row_at[i + r] + col_at[j + q]) * (int64_t)sizeof *tile, &tile[r * COLS + q], sizeof *tile * (size_t)(together == cols ? cols : 1));
         }
+    }
 }
 
 static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
