@@ -157,7 +157,7 @@ static Node *on_integers(Graph *g, const Node *f, bool quads)
     Node *rx = g_view(g, qx, x->rank, dims, &vx), *rw = g_view(g, qw, x->rank, dims, &vw);
     if (outer) { rx = g_view(g, rx, body->rank, body->dims, outer); rw = g_view(g, rw, body->rank, body->dims, outer); }
     if (rx->op != OP_view || rw->op != OP_view) return NULL;
-    DType in = fours || terms > EXACT ? DT_i32 : DT_f32;
+    DType in = fours || quads || terms > EXACT ? DT_i32 : DT_f32;
     Node *sum = g_fold(g, FOLD_sum, g2(g, OP_mul, g_cast(g, rx, in), g_cast(g, rw, in)), f->axes, false);
     if (sum->rank != f->rank) return NULL;
     if (v->zero) {

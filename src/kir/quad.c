@@ -39,7 +39,24 @@ static bool quad_find(KBlock *b, Quad *q)
 
 static bool multiple_of_4(Graph *g, Dim *d) { return dim_is(dim_mod(g, d, dim_const(g, 4)), 0); }
 
-void quad_choose(LoopKernel *k, KLoop *vec)
+/* Products of single bytes, widened: the same instruction adds them, with zeros in the other three bytes of one side. */
+static void bytes_choose(KBlock *b)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop) bytes_choose(s->loop->body);
+        KFold *f = s->kind == KS_update ? s->fold : NULL;
+        KVal *v = f ? f->value : NULL;
+        if (!f || f->quad || f->kind != FOLD_sum || f->dt != DT_i32 || f->running || v->kind != KV_ew || v->op != OP_mul || v->block != b) continue;
+        for (int side = 0; side < 2 && !f->quad; side++) {
+            if (!byte_load(v->in[side], DT_u8) || !byte_load(v->in[1 - side], DT_i8)) continue;
+            f->mul_a = v->in[side]; f->mul_b = v->in[1 - side];
+            f->quad = true;
+        }
+    }
+}
+
+static void quad_words(LoopKernel *k, KLoop *vec)
 {
     Graph *g = k->g;
     Quad q = { 0 };
@@ -77,4 +94,10 @@ void quad_choose(LoopKernel *k, KLoop *vec)
     q.fold->mul_a = q.x; q.fold->mul_b = q.w;
     q.fold->quad = true;
     q.loop->step = 4;
+}
+
+void quad_choose(LoopKernel *k, KLoop *vec)
+{
+    quad_words(k, vec);
+    if (k->quads && vec) bytes_choose(vec->body);
 }
