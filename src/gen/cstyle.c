@@ -244,11 +244,11 @@ static void print_vector_loop(Printer *p, const KLoop *o)
     p->lane = o->var;
     int64_t step = (int64_t)o->nv * p->k->lanes, rest = dim_is_const(o->extent) && !o->from ? o->extent->c % step : -1;        /* what whole steps leave over, where known */
     for (int pass = 0; pass < 2; pass++) {
-        p->part = pass == 1;
+        p->part = pass == 1 && (rest < 0 || rest % p->k->lanes);       /* else whole vectors are left over */
         p->nv = !pass ? o->nv : o->blocked && rest > 0 ? (int)((rest + p->k->lanes - 1) / p->k->lanes) : 1;
         if (pass ? rest == 0 : rest >= 0 && o->extent->c < step) continue;
         const char *unit = p->nv == 1 ? "LANES" : arena_fmt(p->arena, "%d * LANES", p->nv);
-        if (pass) {
+        if (p->part) {
             print_line(p, "for (; %s < end; %s += %s) {", v, v, unit);
             print_line(p, "const i64 rem = imin(end - %s, %s);", v, unit);
         } else print_line(p, "for (; %s + %s <= end; %s += %s) {", v, unit, v, unit);

@@ -39,11 +39,22 @@ static void panel_walk(Panels *p, KBlock *b, bool inside, bool change)
     }
 }
 
-/* Rows of tiles beside the blocks of columns: how often each panel is read. */
-static double panel_readers(const LoopKernel *k)
+static bool reads_along(const KBlock *b, int buf, const Dim *var)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop && reads_along(s->loop->body, buf, var)) return true;
+        if (s->kind == KS_val && s->val->kind == KV_load && s->val->buf == buf && dim_uses(s->val->at.off, var->var)) return true;
+    }
+    return false;
+}
+
+/* Rows of the result for each of which a panel is read again. */
+static double panel_readers(const LoopKernel *k, int buf)
 {
     double n = 1;
-    for (int i = 0; i < k->npar; i++) if (k->par[i].var != k->vec_var) n *= (double)dim_hint(k->g, k->par[i].extent);
+    for (int i = 0; i < k->npar; i++)
+        if (k->par[i].var != k->vec_var && !reads_along(k->body, buf, k->par[i].var)) n *= (double)dim_hint(k->g, k->par[i].extent);
     return n;
 }
 
@@ -73,7 +84,7 @@ void panel_choose(LoopKernel *k, KLoop *vec)
         if (width <= panel && aligned) continue;     /* one panel as it is */
         if (!constant) {
             int axis = b->packed ? b->order[n->rank - 1] : n->rank - 1;
-            if (n->rank == MAX_RANK || n->dims[axis] != p.width || (aligned && width * size <= 1024) || panel_readers(k) < FEW_READERS) continue;
+            if (n->rank == MAX_RANK || n->dims[axis] != p.width || (aligned && width * size <= 1024) || panel_readers(k, i) < FEW_READERS) continue;
         }
         panel_walk(&p, k->top, false, false);
         panel_walk(&p, k->body, false, false);

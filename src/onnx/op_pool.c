@@ -195,7 +195,7 @@ void op_max_unpool(OpCall *o)
     o->out[0] = y;
 }
 
-/* x / (bias + alpha/size * sum of squares over the channels around)^beta */
+/* x / (bias + alpha/size * sum of squares over the channels around)^beta. What is raised is not negative, mostly: b^(3/4), the usual one, is sqrt(b) sqrt(sqrt(b)). */
 void op_lrn(OpCall *o)
 {
     Graph *g = o->g;
@@ -213,7 +213,8 @@ void op_lrn(OpCall *o)
     Node *near = g_view(g, g2(g, OP_mul, x, x), x->rank + 1, dims, &(View){ .nidx = x->rank, .idx = idx, .npred = 1, .pred = &inside });
     Node *sum = g_fold(g, FOLD_sum, near, axis_bit(x->rank), false);
     Node *base = g2(g, OP_add, g_scalar(g, wide, bias), g2(g, OP_mul, g_scalar(g, wide, alpha / (double)size), sum));
-    o->out[0] = g_cast(g, g2(g, OP_div, x, g2(g, OP_pow, base, g_scalar(g, wide, beta))), dt);
+    Node *root = g1(g, OP_sqrt, base), *power = beta == 0.75 && alpha >= 0 && bias >= 0 ? g2(g, OP_mul, root, g1(g, OP_sqrt, root)) : g2(g, OP_pow, base, g_scalar(g, wide, beta));
+    o->out[0] = g_cast(g, g2(g, OP_div, x, power), dt);
 }
 
 /* ---- regions: opaque calls ------------------------------------------------------------------------------------------------------ */
