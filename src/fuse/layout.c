@@ -264,7 +264,7 @@ static bool index_reach(Graph *g, Dim *e, int rank, Dim *const *dims, Dim **low,
 }
 
 /* A window along axis j of what v reads, whose loop can leave the padding out (kir/bounds.c): the place is a parallel axis, but not the last one, which becomes
- * the rows of a tile, and there is enough to do at each place of the window. kept: axes of v that the contraction keeps, the first ones. */
+ * the rows of a tile, and the window is so large that it is not unrolled. kept: axes of v that the contraction keeps, the first ones. */
 enum { ROW_PLACES = 7, WINDOW_STEPS = 16 };
 static bool loop_skips(const Layout *l, const Node *v, int j, int kept)
 {
@@ -272,8 +272,9 @@ static bool loop_skips(const Layout *l, const Node *v, int j, int kept)
     int window = -1;
     for (int k = kept; k < v->rank; k++) {
         Dim *c, *rest;
-        if (window >= 0) steps *= dim_hint(l->g, v->dims[k]);
-        if (!dim_uses(v->view.idx[j], k)) continue;
+        bool own = dim_uses(v->view.idx[j], k);
+        if (window >= 0 || own) steps *= dim_hint(l->g, v->dims[k]);
+        if (!own) continue;
         if (window >= 0 || !dim_linear(l->g, v->view.idx[j], k, &c, &rest) || !dim_is_const(c) || c->c < 1) return false;
         window = k;
     }
@@ -334,17 +335,27 @@ static Node *padded(Layout *l, const Node *n, Node *v, int kept)
     return g_view(g, m, v->rank, v->dims, &to);
 }
 
-/* The old node n with its axes permuted; elementwise nodes that only serve one reader are made anew in that order. sum: the axes that are kept, where it is summed up; else 0. */
-static Node *permuted(Layout *l, const Node *n, const int *perm, int sum, int depth)
+/* The old node n, seen through a view (or NULL), with its axes permuted; elementwise nodes that only serve one reader are made anew in that order. sum: the axes
+ * that are kept, where it is summed up; else 0. */
+static Node *permuted(Layout *l, const Node *n, const Node *through, const int *perm, int sum, int depth)
 {
-    l->g->cur_origin = n->origin;
-    if (!pointwise(n) || l->uses[n->id] != 1 || depth > 64) {
-        Node *v = g_transpose(l->g, layout_value(l, n), perm), *p = sum ? padded(l, n, v, sum) : NULL;
+    Graph *g = l->g;
+    g->cur_origin = n->origin;
+    bool alone = l->uses[n->id] == 1 && depth <= 64;
+    if (alone && !through && n->op == OP_view && !n->view.npred && pointwise(n->in[0]) && l->uses[n->in[0]->id] == 1 && g_count(g, n->in[0]) == g_count(g, n))
+        return permuted(l, n->in[0], n, perm, sum, depth + 1);
+    if (!pointwise(n) || !alone) {
+        Node *v = layout_value(l, n);
+        if (through) v = g_view(g, v, through->rank, through->dims, &through->view);
+        v = g_transpose(g, v, perm);
+        Node *p = sum ? padded(l, n, v, sum) : NULL;
         return p ? p : v;
     }
     Node *in[3];
-    for (int i = 0; i < n->nin; i++) in[i] = permuted(l, n->in[i], perm, sum, depth + 1);
-    return add_like(l, n, perm, in);
+    for (int i = 0; i < n->nin; i++) in[i] = permuted(l, n->in[i], through, perm, sum, depth + 1);
+    Node like = *n;
+    if (through) { like.rank = through->rank; like.dims = through->dims; }
+    return add_like(l, &like, perm, in);
 }
 
 static Node *remade_fold(Layout *l, const Node *f, const Order *o)
@@ -354,7 +365,7 @@ static Node *remade_fold(Layout *l, const Node *f, const Order *o)
     for (int k = 0; k < body->rank; k++) perm[k] = o->axis[k];
     result_order(f, o, result);
     ASSERT(body->rank > f->rank);
-    Node *in = permuted(l, body, perm, f->kind == FOLD_sum ? f->rank : 0, 0);
+    Node *in = permuted(l, body, NULL, perm, f->kind == FOLD_sum ? f->rank : 0, 0);
     Dim *dims[MAX_RANK];
     Node proto = *f;
     for (int k = 0; k < f->rank; k++) dims[k] = f->dims[result[k]];

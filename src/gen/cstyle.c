@@ -183,7 +183,7 @@ static void print_segment(Printer *p, const KBlock *b, int from, int to)
             for (int i = from; i < to && p->rolled; i++)
                 if (b->stmt.at[i].kind == KS_val && b->stmt.at[i].val->kind == KV_fold && (b->stmt.at[i].vary & VARY_row)) print_rolled(p, b->stmt.at[i].val->fold);
             print_line(p, "%sfor (int m = 0; m < %d; m++) {", p->rolled ? "" : "UNROLL ", k->mr);
-            if (rows_whole(k) || p->shifted) print_line(p, "const i64 %sm = %s + m;", r, r);
+            if (rows_whole(k) || p->shifted || p->inside) print_line(p, "const i64 %sm = %s + m;", r, r);
             else print_line(p, "const i64 %sr = %s + m, %sm = imin(%sr, %s - 1);", r, r, r, r, print_dim(p, k->row_extent));
             p->in_m = true;
             phase(p, b, from, to, VARY_row);

@@ -1,5 +1,5 @@
 /* The inside of a padded image: where all predicates of the addresses in a loop hold for every iteration and every element of the tile, none needs to be
- * tested. A predicate 0 <= e < n, e linear in the variables that run in the loop, holds throughout if it holds at the corner where e is least and at the
+ * tested, and no row of the tile lies past the end. A predicate 0 <= e < n, e linear in the variables that run in the loop, holds throughout if it holds at the corner where e is least and at the
  * one where it is largest; these corners are the condition under which a loop is printed without predicates. */
 #include "gen/gen.h"
 
@@ -62,8 +62,10 @@ const char *print_inside(Printer *p, const KLoop *o)
     Corners x = { .p = p };
     const KLoop *loop[MAX_RANK + 1] = { o };
     corners_walk(&x, o->body, loop, 1);
-    if (x.fails || !x.any) return NULL;
-    const char *all = NULL;
+    const LoopKernel *k = p->k;
+    bool rows = k->row_var && k->mr > 1 && !p->shifted && !rows_whole(k);
+    if (x.fails || (!x.any && !rows)) return NULL;
+    const char *all = rows ? arena_fmt(p->arena, "((%s + %d) <= (%s))", print_var(p, k->row_var), k->mr, print_dim(p, k->row_extent)) : NULL;
     for (int i = 0; i < x.n; i++)
         for (int end = 0; end < 2; end++) {
             Corner c = x.at[i];

@@ -251,7 +251,7 @@ static int64_t inner_steps(const LoopKernel *k, const KBlock *b)
     return most;
 }
 
-enum { SHORT_STEPS = 16 };               /* a window with so little in each place is better unrolled */
+enum { SHORT_STEPS = 16 };               /* a window of fewer steps is better unrolled */
 static void bound_loops(LoopKernel *k, KBlock *b)
 {
     Graph *g = k->g;
@@ -260,7 +260,7 @@ static void bound_loops(LoopKernel *k, KBlock *b)
         Pred q;
         Dim *c, *rest;
         if (!o) continue;
-        if (!o->vector && !o->from && o->step <= 1 && o->tile <= 1 && inner_steps(k, o->body) >= SHORT_STEPS && pred_of_loop(k, o, o->body, &q, &c, &rest) && updates_idle(o->body, q)) {
+        if (!o->vector && !o->from && o->step <= 1 && o->tile <= 1 && dim_hint(k->g, o->extent) * inner_steps(k, o->body) >= SHORT_STEPS && pred_of_loop(k, o, o->body, &q, &c, &rest) && updates_idle(o->body, q)) {
             o->times = o->extent;        /* 0 <= c * i + rest < n */
             o->from = dim_max(g, dim_const(g, 0), dim_ceildiv(g, dim_mulc(g, rest, -1), c));
             o->extent = dim_min(g, o->extent, dim_ceildiv(g, dim_sub(g, q.n, rest), c));

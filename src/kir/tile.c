@@ -243,6 +243,13 @@ static int64_t unroll_loops(const LoopKernel *k, const KLoop *o, int64_t width)
     return inner ? ops : -1;
 }
 
+static bool has_loops(const KBlock *b)
+{
+    for (int i = 0; i < b->stmt.n; i++) if (b->stmt.at[i].kind == KS_loop) return true;
+    return false;
+}
+
+/* Where neighbouring rows share what they read, only the innermost loop is unrolled: then the compiler keeps it all in registers. */
 void tile_loops(LoopKernel *k)
 {
     KBlock *b = k->body;
@@ -252,13 +259,14 @@ void tile_loops(LoopKernel *k)
     for (int i = 0; i < b->stmt.n; i++) {
         if (b->stmt.at[i].kind != KS_loop) continue;
         KLoop *o = b->stmt.at[i].loop;
-        KLoop *split = !k->sched.tests && k->lanes > 1 && (k->sub->kind == SUB_dot || k->sub->kind == SUB_rows) && has_predicates(o->body) ? o : NULL;
+        bool each = vec && vec->nv == 1 && k->row_var && k->mr > 1 && k->sub->kind == SUB_dot;      /* neighbouring rows share what they read */
+        KLoop *split = !k->sched.tests && k->lanes > 1 && (k->sub->kind == SUB_dot || k->sub->kind == SUB_rows) && (has_predicates(o->body) || (each && !dim_is_const(k->row_extent))) ? o : NULL;
         if (split) {                     /* under a short loop: then only its iterations at the border are at the border */
             KLoop *in = o->body->stmt.n == 1 && o->body->stmt.at[0].kind == KS_loop ? o->body->stmt.at[0].loop : NULL;
             if (in && !o->vector && dim_is_const(o->extent) && o->extent->c <= UNROLL_MOST && pred_uses(o->body, o->var)) split = in;
             split->split = true;
         }
         int64_t ops = k->lanes > 1 && k->sub->kind == SUB_dot ? unroll_loops(k, o, (int64_t)k->mr * (vec ? vec->nv : 1)) : -1;
-        if (ops >= 0 && (!split || split == o) && !o->vector && !o->chunk && dim_is_const(o->extent) && o->extent->c <= UNROLL_MOST && ops * o->extent->c <= unroll_ops(k)) o->unroll = true;
+        if (ops >= 0 && !(each && !k->sched.unroll && has_loops(o->body)) && (!split || split == o) && !o->vector && !o->chunk && dim_is_const(o->extent) && o->extent->c <= UNROLL_MOST && ops * o->extent->c <= unroll_ops(k)) o->unroll = true;
     }
 }
