@@ -217,6 +217,62 @@ static void chunk_close(Printer *p, const KLoop *o)
     chunk_folds(p, o, o->body, CHUNK_close);
 }
 
+/* ---- the last loop, late ------------------------------------------------------------------------------------------------------------------ */
+/* Its text is the same wherever it stands: names of the point before hide those of this one. */
+static void late_names(Printer *p)
+{
+    const LoopKernel *k = p->k;
+    for (int i = 0; i < k->npar; i++) print_line(p, "const i64 %s = %s_late;", print_var(p, k->par[i].var), print_var(p, k->par[i].var));
+    for (int i = 0; i < p->kept.n; i++) {
+        const KVal *v = p->kept.at[i];
+        print_line(p, "const %s v%d = v%d_late;", dtype_info[dtype_info[v->dt].compute].name, v->id, v->id);
+    }
+    for (int i = 0; i < k->buf.n; i++) if (k->buf.at[i].twice) print_line(p, "const %s *const b%d = b%d_late;", gen_storage(k->buf.at[i].dt), i, i);
+}
+
+static void late_keep(Printer *p, const KVal *v)
+{
+    if (!v || v->kind == KV_const || v->block == p->k->late->body || v->block == p->k->top) return;
+    for (int i = 0; i < p->kept.n; i++) if (p->kept.at[i] == v) return;
+    vec_push(p->arena, &p->kept, v);
+}
+
+void print_late_declare(Printer *p)
+{
+    const LoopKernel *k = p->k;
+    for (int i = 0; i < k->late->body->stmt.n; i++) {
+        const KStmt *s = &k->late->body->stmt.at[i];
+        late_keep(p, s->val->block == k->late->body ? NULL : s->val);
+        for (int j = 0; s->kind == KS_val && j < s->val->nin; j++) late_keep(p, s->val->in[j]);
+    }
+    for (int i = 0; i < k->npar; i++) print_line(p, "i64 %s_late = 0;", print_var(p, k->par[i].var));
+    for (int i = 0; i < p->kept.n; i++) print_line(p, "%s v%d_late = 0;", dtype_info[dtype_info[p->kept.at[i]->dt].compute].name, p->kept.at[i]->id);
+}
+
+void print_late_keep(Printer *p)
+{
+    const LoopKernel *k = p->k;
+    for (int i = 0; i < k->npar; i++) print_line(p, "%s_late = %s;", print_var(p, k->par[i].var), print_var(p, k->par[i].var));
+    for (int i = 0; i < p->kept.n; i++) print_line(p, "v%d_late = v%d;", p->kept.at[i]->id, p->kept.at[i]->id);
+    for (int i = 0; i < k->buf.n; i++) {
+        if (!k->buf.at[i].twice) continue;
+        print_line(p, "{");
+        print_line(p, "%s *const was = b%d;", gen_storage(k->buf.at[i].dt), i);
+        print_line(p, "b%d = b%d_late;", i, i);
+        print_line(p, "b%d_late = was;", i);
+        print_line(p, "}");
+    }
+}
+
+static void print_vector_loop(Printer *p, const KLoop *o);
+void print_late_finish(Printer *p)
+{
+    print_line(p, "if (lo < hi) {");
+    late_names(p);
+    print_vector_loop(p, p->k->late);
+    print_line(p, "}");
+}
+
 static void print_vector_loop(Printer *p, const KLoop *o)
 {
     const char *v = print_var(p, o->var), *from = "0", *end;
@@ -253,6 +309,12 @@ static void print_vector_loop(Printer *p, const KLoop *o)
             print_line(p, "const i64 rem = imin(end - %s, %s);", v, unit);
         } else print_line(p, "for (; %s + %s <= end; %s += %s) {", v, unit, v, unit);
         print_block(p, o->body);
+        if (o == p->k->during) {
+            print_line(p, "if (point > lo) {");
+            late_names(p);
+            print_block(p, p->k->late->body);
+            print_line(p, "}");
+        }
         print_line(p, "}");
     }
     p->part = false;
@@ -393,7 +455,7 @@ void print_block(Printer *p, const KBlock *b)
     for (int i = 0; i <= b->stmt.n; i++) {
         if (i < b->stmt.n && b->stmt.at[i].kind != KS_loop) continue;
         print_segment(p, b, from, i);
-        if (i < b->stmt.n) print_loop(p, b->stmt.at[i].loop);
+        if (i < b->stmt.n && b->stmt.at[i].loop != p->k->late) print_loop(p, b->stmt.at[i].loop);
         from = i + 1;
     }
 }

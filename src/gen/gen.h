@@ -75,6 +75,7 @@ typedef struct Printer {
     VEC(const void *) pack;             /* loads (KVal) and stores (KStmt) that are done for several points at once: their elements lie in r0, r1 ... */
     const char *pack_place;             /* where in it this point's element is */
     bool at_pack;                       /* the last parallel axis is printed as the first of these points */
+    VEC(const KVal *) kept;             /* what LoopKernel.late needs of the point before */
     bool folded;                        /* parts of folds are put together by the printer's caller */
     bool simt, in_team, checks;         /* for groups of threads; inside a loop dealt out; printed: may report an error */
     const KVal **vals;                  /* by id */
@@ -83,6 +84,10 @@ typedef struct Printer {
 void print_block(Printer *p, const KBlock *b);
 /* Finds out which values must be arrays; before the first print_block. */
 void print_prepare(Printer *p);
+/* A kernel whose last loop runs late: what it needs of the point before is declared, kept at the end of a point, and in the end the last point is finished. */
+void print_late_declare(Printer *p);
+void print_late_keep(Printer *p);
+void print_late_finish(Printer *p);
 void print_line(Printer *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *print_dim(Printer *p, Dim *d);                       /* an integer expression; new sizes become arguments */
 const char *print_var(Printer *p, const Dim *var);

@@ -86,6 +86,7 @@ static void print_points(Printer *p, const LoopKernel *k)
 {
     const char *count[MAX_RANK + 1], *limit[MAX_RANK + 1];
     int n = k->npar;
+    if (k->late) print_late_declare(p);
     if (n > 1) print_line(p, "i64 q = lo;");
     for (int i = n - 1; i >= 0 && n > 1; i--) {
         const KAxis *x = &k->par[i];
@@ -107,10 +108,12 @@ static void print_points(Printer *p, const LoopKernel *k)
         print_line(p, "const i64 %s = %s;", name, first);
     }
     print_block(p, k->body);
+    if (k->late) print_late_keep(p);
     for (int i = n - 1; i > 0; i--) print_line(p, "if (++%s == %s) {", count[i], limit[i]), print_line(p, "%s = 0;", count[i]);
     if (n > 1) print_line(p, "%s++;", count[0]);
     for (int i = n - 1; i > 0; i--) print_line(p, "}");
     print_line(p, "}");
+    if (k->late) print_late_finish(p);
 }
 
 void gen_c(Ctx *cx, Arena *a, const char *isa, const LoopKernel *k, KernelSource *out)
@@ -133,7 +136,11 @@ void gen_c(Ctx *cx, Arena *a, const char *isa, const LoopKernel *k, KernelSource
         const char *ty = gen_storage(b->dt);
         if (b->scratch) {
             vec_push(a, &p.arg, kernel_scratch(k, i));
-            text_add(&t, "    %s *const b%d = (%s *)((u8 *)scratch + arg[%d]);\n", ty, i, ty, p.arg.n - 1);
+            text_add(&t, "    %s *%sb%d = (%s *)((u8 *)scratch + arg[%d]);\n", ty, b->twice ? "" : "const ", i, ty, p.arg.n - 1);
+            if (!b->twice) continue;
+            Dim *end = kernel_scratch(k, i + 1), *begin = kernel_scratch(k, i);
+            vec_push(a, &p.arg, dim_add(k->g, begin, dim_div(k->g, dim_sub(k->g, end, begin), dim_const(k->g, 2))));
+            text_add(&t, "    %s *b%d_late = (%s *)((u8 *)scratch + arg[%d]);\n", ty, i, ty, p.arg.n - 1);
         } else {
             text_add(&t, "    %s%s *const b%d = buf[%d];\n", b->write ? "" : "const ", ty, i, out->nbuf);
             out->buf[out->nbuf++] = i;

@@ -462,10 +462,31 @@ bool is_dear(const KVal *v)
     return v->op == OP_exp || v->op == OP_log || v->op == OP_tanh || v->op == OP_erf || v->op == OP_sigmoid;
 }
 
+/* Do both compute the same from the same elements? */
+static bool same_value(const KVal *a, const KVal *b, int depth)
+{
+    if (a == b) return true;
+    if (depth > 8 || a->kind != b->kind || a->op != b->op || a->dt != b->dt || a->nin != b->nin || a->nopnd || b->nopnd) return false;
+    if (a->kind == KV_load) return a->buf == b->buf && a->at.off == b->at.off && !a->at.npred && !b->at.npred && a->quad == b->quad;
+    if (a->kind == KV_const) return a->imm.u == b->imm.u;
+    if ((a->kind != KV_ew && a->kind != KV_cast) || a->saturate != b->saturate) return false;
+    for (int i = 0; i < a->nin; i++) if (!same_value(a->in[i], b->in[i], depth + 1)) return false;
+    return true;
+}
+
+/* x minus the largest x is not above 0, if it is a number. */
+static bool below_largest(const KVal *v)
+{
+    if (v->kind != KV_ew || v->op != OP_sub || v->in[1]->kind != KV_fold) return false;
+    const KFold *f = v->in[1]->fold;
+    return f->kind == FOLD_max && !f->running && f->value && same_value(v->in[0], f->value, 0);
+}
+
 static const char *spelled(Printer *p, const KVal *v)
 {
     const char *bound = bounded(p, v);
     if (bound) return bound;
+    if (v->op == OP_exp && v->dt == DT_f32 && !p->simt && lanes(p, v->vary) && !p->lane_of && below_largest(v->in[0])) return arena_fmt(p->arena, "expdown_f32v(%s)", operand(p, v->in[0], v->vary));
     if (v->op == OP_where)
         return arena_fmt(p->arena, "sel_%s%s(%s, %s, %s)", ctype(v->dt), suffix(p, v->vary), operand(p, v->in[0], v->vary), operand(p, v->in[1], v->vary), operand(p, v->in[2], v->vary));
     DType held = dtype_info[v->in[0]->dt].compute;
@@ -703,8 +724,14 @@ const char *print_identity(Printer *p, const KFold *f)
     return acc_vary(f) & VARY_lane ? arena_fmt(p->arena, "splat_%sv(%s)", ctype(f->dt), id) : id;
 }
 
+/* The largest (least) number of a row and whether there was a NaN are found apart: together they take three instructions, and wait for one another. */
+static bool nan_apart(const Printer *p, const KFold *f) { return !p->simt && f->own && !f->running && f->dt == DT_f32 && (f->kind == FOLD_max || f->kind == FOLD_min); }
+
+static const char *nan_name(Printer *p, const KFold *f) { return arena_fmt(p->arena, "nan%d%s", f->id, subscript(p, acc_vary(f), false)); }
+
 void print_fold(Printer *p, const KFold *f)
 {
+    if (nan_apart(p, f)) print_line(p, "u16 nan%d%s = { 0 };", f->id, (acc_vary(f) & VARY_row) && p->k->mr > 1 ? arena_fmt(p->arena, "[%d]", p->k->mr) : "");
     print_line(p, "%s%s a%d%s;", ctype(f->dt), acc_suffix(f), f->id, acc_dims(p, f));
     if (is_arg(f)) print_line(p, "i64%s x%d%s;", acc_suffix(f), f->id, acc_dims(p, f));
     acc_each(p, f, true);
@@ -748,6 +775,13 @@ void print_update(Printer *p, const KStmt *s)
         return;
     }
     const char *e;
+    if (nan_apart(p, f)) {
+        const char *x = operand(p, f->value, vary);
+        if (mask) x = arena_fmt(p->arena, "sel_f32v(lanes_below(rem), %s, %s)", x, a);
+        print_line(p, "%s = %sn_f32v(%s, %s);", a, fold_name[f->kind], a, x);
+        print_line(p, "%s |= nan_f32v(%s);", nan_name(p, f), x);
+        return;
+    }
     if (f->quad) e = arena_fmt(p->arena, "dot4%s(%s, %s, %s)", sv, operand(p, f->mul_a, vary), operand(p, f->mul_b, vary), a);
     else if (f->mul_a) e = arena_fmt(p->arena, "fma_%s%s(%s, %s, %s)", t, sv, operand(p, f->mul_a, vary), operand(p, f->mul_b, vary), a);
     else {
@@ -830,12 +864,14 @@ void print_finish(Printer *p, const KVal *v)
     bool infix;
     const char *op = fold_op(f->kind, f->dt, &infix), *e = NULL;
     const char *m = (acc_vary(f) & VARY_row) && p->k->mr > 1 ? "[m]" : "";
+    if (nan_apart(p, f)) op = arena_fmt(p->arena, "%sn", op);
     for (int i = 0; i < f->own->nv; i++) {
         const char *x = arena_fmt(p->arena, "%s%d%s[%d]", p->rolled ? "r" : "a", f->id, m, i);
         e = !e ? x : infix ? arena_fmt(p->arena, "(%s %s %s)", e, op, x) : arena_fmt(p->arena, "%s_%sv(%s, %s)", op, ctype(f->dt), e, x);
     }
     if (f->dt == DT_bool) e = f->kind == FOLD_max ? arena_fmt(p->arena, "-(anyv(%s) != 0)", e) : arena_fmt(p->arena, "-(anyv(~%s) == 0)", e);
-    else e = arena_fmt(p->arena, "h%s_%s(%s)", fold_name[f->kind], ctype(f->dt), e);
+    else e = arena_fmt(p->arena, "h%s%s_%s(%s)", fold_name[f->kind], nan_apart(p, f) ? "n" : "", ctype(f->dt), e);
+    if (nan_apart(p, f)) e = arena_fmt(p->arena, "number_or_nan(%s, %s)", e, nan_name(p, f));
     assign(p, v, narrowed(p, t, e, 0));
 }
 

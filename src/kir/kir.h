@@ -74,9 +74,9 @@ typedef struct KStmt {
 } KStmt;
 struct KBlock { VEC(KStmt) stmt; KLoop *loop; KBlock *up; int depth; };
 
-/* scratch: a private row of `size` elements, no parameter. packed: copied for this kernel, place k of its memory holding axis order[k];
+/* scratch: a private row of `size` elements, no parameter; twice: it exists twice, for late loops. packed: copied for this kernel, place k of its memory holding axis order[k];
  * panel > 0: then, as a matrix of rows of `width` elements, in blocks of so many columns (panel.c), the last one filled up with zeros. */
-typedef struct KBuf { const Node *node; DType dt; bool read, write, scratch; Dim *size; bool packed; uint8_t order[MAX_RANK]; int64_t panel; Dim *width; bool quad; } KBuf;
+typedef struct KBuf { const Node *node; DType dt; bool read, write, scratch; Dim *size; bool packed; uint8_t order[MAX_RANK]; int64_t panel; Dim *width; bool quad; bool twice; } KBuf;
 typedef struct KAxis { Dim *var, *extent; int64_t step; } KAxis;     /* a parallel variable; it advances by step */
 typedef struct Sched {                  /* knobs; 0: as tile.c and sched.c choose */
 #define KNOB(name, kinds, values, text) int name;
@@ -106,6 +106,7 @@ typedef struct LoopKernel {
     KProduct *product;                  /* or NULL: a group takes a block of rows and columns of a contraction */
     int threads, team;                  /* GPU (0 elsewhere): threads of a group; team > 1: a group takes one point at a time, its loops over the row are dealt out */
     bool stream;                        /* stores pass the caches by */
+    KLoop *late, *during;               /* the last loop of a point runs during that loop of the next one; or NULL */
     KBlock *top, *body;                 /* before the parallel loop; in it */
     const char *note;                   /* SUB_stream: which part of the axis is visited, or NULL */
     int nval, nfold;
@@ -194,6 +195,8 @@ int kernel_folds(const KBlock *b);
 enum { STREAM_BYTES = 32 << 20, STREAM_ROW_LEAST = 1024, STREAM_ROW_MOST = 512 << 10 };
 bool kernel_streams(const Graph *g, const Subgraph *sub);
 void window_bounds(LoopKernel *k);                            /* bounds.c: loops over windows leave padding out; after the tile is chosen */
+void kernel_rows(LoopKernel *k);                              /* rows.c: with lanes along the rows; with lanes across them: */
+void kernel_columns(LoopKernel *k);
 void quad_choose(LoopKernel *k, KLoop *vec);                  /* quad.c; before: */
 void panel_choose(LoopKernel *k, KLoop *vec);                 /* panel.c */
 void buf_pack(KBuf *b);                                       /* it is packed, if not yet, in its own order */

@@ -267,72 +267,6 @@ static void choose_chunks(LoopKernel *k, KBlock *b)
     }
 }
 
-/* ---- short rows ------------------------------------------------------------------------------------------------------------------------------ */
-/* A short row is one long chain of operations that wait for one another: its folds across the lanes, what is computed from them, the next fold. Several rows side
- * by side fill the time. Only plain values: what reports errors or remembers positions stays apart. */
-enum { SHORT_ROW = 128, SHORT_ROWS = 4 };
-static bool rows_plain(const KBlock *b)
-{
-    for (int i = 0; i < b->stmt.n; i++) {
-        const KStmt *s = &b->stmt.at[i];
-        if (s->kind == KS_loop && (s->loop->from || !rows_plain(s->loop->body))) return false;
-        if (s->kind == KS_fold && (s->fold->kind == FOLD_argmax || s->fold->kind == FOLD_argmin)) return false;
-        if (s->kind == KS_store && (s->nopnd || s->at.npred)) return false;
-        if (s->kind == KS_val && (s->val->kind == KV_random || s->val->kind == KV_check || s->val->at.npred || s->val->nopnd)) return false;
-    }
-    return true;
-}
-
-static void rows_side_by_side(LoopKernel *k)
-{
-    int64_t length = 1;
-    KAxis *row = k->npar ? &k->par[k->npar - 1] : NULL;
-    for (int i = 0; i < k->sub->rank; i++) if (k->sub->rows >> i & 1) length *= dim_hint(k->g, k->sub->space[i]);
-    int rows = k->sched.rows ? k->sched.rows : length <= SHORT_ROW ? SHORT_ROWS : 1;
-    if (!row || rows < 2 || dim_hint(k->g, row->extent) < 8 * rows || !rows_plain(k->body)) return;
-    for (int i = 0; i < k->buf.n; i++) if (k->buf.at[i].scratch) return;         /* a private row holds one of them */
-    k->row_var = row->var; k->row_extent = row->extent;
-    row->step = k->mr = rows;
-}
-
-/* The first loop over a row waits for memory, later ones do not, and what follows a row lies where no prefetcher of the processor looks: so the first fetches the
- * next row. Longer rows are a stream by themselves; what caches hold is near enough. */
-enum { FETCH_LEAST = 32, FETCH_MOST = 32768 };
-static void fetch_ahead(LoopKernel *k, KBlock *b, const Dim *lane, const KAxis *row, uint8_t *seen)
-{
-    for (int i = 0; i < b->stmt.n; i++) {
-        KStmt *s = &b->stmt.at[i];
-        Dim *c, *rest;
-        if (s->kind == KS_loop) { fetch_ahead(k, s->loop->body, s->loop->vector ? s->loop->var : lane, row, seen); continue; }
-        if (s->kind != KS_val || s->val->kind != KV_load || !lane || s->val->nopnd || s->val->at.npred || k->buf.at[s->val->buf].scratch || seen[s->val->buf]) continue;
-        if (!dim_linear(k->g, s->val->at.off, lane->var, &c, &rest) || !dim_is(c, 1) || !dim_linear(k->g, s->val->at.off, row->var->var, &c, &rest) || dim_is(c, 0)) continue;
-        seen[s->val->buf] = 1;
-        s->val->ahead = dim_mulc(k->g, c, row->step);
-    }
-}
-
-/* Columns: each step down the rows lies far from the one before. */
-enum { FETCH_ROWS = 8, FETCH_STRIDE = 512 };
-static void columns_fetch(LoopKernel *k, KBlock *b, const Dim *down)
-{
-    for (int i = 0; i < b->stmt.n; i++) {
-        KStmt *s = &b->stmt.at[i];
-        Dim *c, *rest;
-        if (s->kind == KS_loop) { columns_fetch(k, s->loop->body, s->loop->blocked ? NULL : s->loop->var); continue; }
-        if (s->kind != KS_val || s->val->kind != KV_load || !down || s->val->nopnd || s->val->at.npred || k->buf.at[s->val->buf].scratch) continue;
-        if (!dim_linear(k->g, s->val->at.off, k->vec_var->var, &c, &rest) || !dim_is(c, 1) || !dim_linear(k->g, s->val->at.off, down->var, &c, &rest)) continue;
-        if (dim_hint(k->g, c) * (int64_t)dtype_size(s->val->dt) >= FETCH_STRIDE) s->val->ahead = dim_mulc(k->g, c, FETCH_ROWS);
-    }
-}
-
-static void rows_fetch(LoopKernel *k)
-{
-    int64_t length = 1;
-    for (int i = 0; i < k->sub->rank; i++) if (k->sub->rows >> i & 1) length *= dim_hint(k->g, k->sub->space[i]);
-    if (!k->npar || k->sub->step || length < FETCH_LEAST || length > FETCH_MOST || !kernel_streams(k->g, k->sub)) return;
-    fetch_ahead(k, k->body, NULL, &k->par[k->npar - 1], NEWS(k->arena, uint8_t, k->buf.n + 1));
-}
-
 static double block_cost(const LoopKernel *k, const KBlock *b, double times)
 {
     double c = 0;
@@ -379,17 +313,6 @@ void kernel_measure(LoopKernel *k)
     k->cost = 10 + block_cost(k, k->body, 1);
 }
 
-bool kernel_streams(const Graph *g, const Subgraph *sub)
-{
-    int64_t row = 4, all = 4;
-    for (int i = 0; i < sub->rank; i++) {
-        int64_t n = dim_hint(g, sub->space[i]);
-        if (sub->rows >> i & 1) row *= n;
-        all *= n;
-    }
-    return sub->kind == SUB_rows && row >= STREAM_ROW_LEAST && row <= STREAM_ROW_MOST && all >= STREAM_BYTES;
-}
-
 enum { MANY_COLUMNS = 128, BLOCK = 8192, BLOCK_UNIT = 1024 };          /* vectors of a row from which on a thread takes 16 at once; elements of a step of the axis in lanes; a knob counts in these */
 
 void kernel_schedule(LoopKernel *k)
@@ -405,23 +328,24 @@ void kernel_schedule(LoopKernel *k)
         if (has_update(vec->body)) {
             int64_t vecs = dim_hint(g, vec->extent) / k->lanes;
             int folds = kernel_folds(vec->body);
-            vec->nv = folds > 2 ? 2 : folds > 1 || k->lanes < 16 ? 4 : vecs >= MANY_COLUMNS ? 16 : 8;      /* long pieces of the rows of a matrix: pages are few */
+            vec->nv = folds > 2 ? 2 : folds > 1 ? 4 : k->lanes < 16 ? 12 : vecs >= MANY_COLUMNS ? 16 : 8;      /* long pieces of the rows of a matrix: pages are few */
             if (k->sched.vectors) vec->nv = k->sched.vectors;
             while (vec->nv > 1 && vecs < vec->nv) vec->nv /= 2;
             step = (int64_t)vec->nv * k->lanes;
         } else if (k->sched.vectors) vec->nv = k->sched.vectors;
         for (int i = 0; i < k->npar; i++) if (k->par[i].var == k->vec_var) k->par[i].step = step;
     }
-    if (k->sub->kind == SUB_rows && k->lanes > 1 && !vec) { rows_side_by_side(k); if (!k->sched.fetch) rows_fetch(k); }
-    if (k->sub->kind == SUB_rows && vec && !k->sched.fetch) columns_fetch(k, k->body, NULL);
+    if (k->sub->kind == SUB_rows && k->lanes > 1 && !vec) kernel_rows(k);
+    if (k->sub->kind == SUB_rows && vec) kernel_columns(k);
     choose_steps(k, k->body);
+    if (k->late) k->late->nv = k->during->nv;
     if (k->sub->kind != SUB_stream) { kernel_chunks(k); tile_loops(k); }
     kernel_vary(k);
     if (k->lanes > 1) quantise_choose(k);
     kernel_measure(k);
     Dim *points = kernel_points(k);
     if (k->sub->kind == SUB_map && vec && dim_hint(g, points) * 4 >= STREAM_BYTES) k->stream = true;
-    if (k->sub->kind == SUB_rows && kernel_streams(g, k->sub)) k->stream = true;
+    if (k->sub->kind == SUB_rows && k->lanes > 1 && kernel_streams(g, k->sub)) k->stream = true;
     if (k->sched.stores && k->lanes > 1) k->stream = k->sched.stores == 2;
 }
 
@@ -432,7 +356,7 @@ Dim *kernel_scratch(const LoopKernel *k, int buf)
     for (int i = 0; i < buf; i++) {
         if (!k->buf.at[i].scratch) continue;
         Dim *bytes = dim_mulc(k->g, k->buf.at[i].size, (int64_t)dtype_size(k->buf.at[i].dt));
-        at = dim_add(k->g, at, dim_mulc(k->g, dim_ceildiv(k->g, bytes, dim_const(k->g, 64)), 64));
+        at = dim_add(k->g, at, dim_mulc(k->g, dim_ceildiv(k->g, bytes, dim_const(k->g, 64)), k->buf.at[i].twice ? 128 : 64));
     }
     return at;
 }

@@ -40,26 +40,50 @@ static void short_half_graph(Bench *b)
 }
 static void short_half(void **state) { check(state, short_half_graph, 2e-5, 0); }
 
-/* A matrix past the caches, with a length that leaves a tail and rows that begin anywhere: its stores pass by the caches where they may. */
+/* A matrix past the caches, with a length that leaves a tail and rows that begin anywhere: its stores pass by the caches where they may, and the last loop of a
+ * row runs beside the next row's, with numbers of its own row. Rows without a sum, and the last one of each part. */
+enum { LONG_N = 1100, LONG_M = 8001 };
+static double normal_of(const float *p, int j)
+{
+    double mean = 0, var = 0;
+    for (int i = 0; i < LONG_M; i++) mean += p[i] / LONG_M;
+    for (int i = 0; i < LONG_M; i++) var += (p[i] - mean) * (p[i] - mean) / LONG_M;
+    return (p[j] - mean) / sqrt(var + 1e-5);
+}
+
 static void long_run(Ctx *cx, void *arg)
 {
     Bench *b = arg;
-    enum { N = 1100, M = 8001 };
     b->a = arena_new(cx);
     b->g = graph_new(cx, b->a);
-    Node *x = input(b, DT_f32, DIMS(N, M));
-    output(b, g_softmax(b->g, x, 2, false));
-    Segment *s = segment_new(cx, &b->dev->target, b->g, &(ProgramOptions){ .fuse = true });
+    Graph *g = b->g;
+    Node *x = input(b, DT_f32, DIMS(LONG_N, LONG_M));
+    float *in = b->in[0].data;
+    in[7 * LONG_M + 5] = NAN;
+    for (int j = 0; j < LONG_M; j++) in[14 * LONG_M + j] = -INFINITY;
+    in[21 * LONG_M + 8000] = INFINITY;
+    for (int j = 0; j < 8000; j++) in[28 * LONG_M + j] = -INFINITY;
+    output(b, g_softmax(g, x, 2, false));
+    Node *d = g2(g, OP_sub, x, g_mean(g, x, 2, true)), *var = g_mean(g, g2(g, OP_mul, d, d), 2, true);
+    output(b, g2(g, OP_div, d, g1(g, OP_sqrt, g2(g, OP_add, var, g_scalar(g, DT_f32, 1e-5)))));
+    Segment *s = segment_new(cx, &b->dev->target, g, &(ProgramOptions){ .fuse = true });
     const char *why = "";
-    int64_t *syms = NEWS(b->a, int64_t, b->g->sym.n + 1);
-    Tensor got = { 0 };
+    int64_t *syms = NEWS(b->a, int64_t, g->sym.n + 1);
+    Tensor got[2] = { { 0 } };
     assert_true(segment_serves(cx, b->a, s, b->in, syms, &why));
-    segment_run(cx, b->a, s, b->in, syms, &got, NULL, NULL);
-    const float *p = b->in[0].data, *q = got.data;
-    for (int i = 0; i < N; i += 7, p += 7 * M, q += 7 * M) {
+    segment_run(cx, b->a, s, b->in, syms, got, NULL, NULL);
+    for (int i = 0; i < LONG_N; i += 7) {
+        const float *p = in + i * LONG_M, *q = (const float *)got[0].data + i * LONG_M, *n = (const float *)got[1].data + i * LONG_M;
         double sum = 0;
-        for (int j = 0; j < M; j++) sum += exp(p[j]);
-        for (int j = 0; j < M; j++) if (!(fabs(q[j] - exp(p[j]) / sum) <= 2e-6 * exp(p[j]) / sum + 1e-12)) fail_msg("row %d, element %d: %.9g, wanted %.9g", i, j, q[j], exp(p[j]) / sum);
+        for (int j = 0; j < LONG_M; j++) sum += exp(p[j]);
+        for (int j = 0; j < LONG_M; j++) {
+            double want = isfinite(sum) && sum > 0 ? exp(p[j]) / sum : NAN;
+            if (isnan(want) ? !isnan(q[j]) : !(fabs(q[j] - want) <= 2e-6 * want + 1e-12)) fail_msg("row %d, element %d: %.9g, wanted %.9g", i, j, q[j], want);
+        }
+        for (int j = 0; j < LONG_M && i > 28; j += 500) {
+            double want = normal_of(p, j);
+            if (!(fabs(n[j] - want) <= 1e-5)) fail_msg("row %d, element %d: %.9g, normally %.9g", i, j, n[j], want);
+        }
     }
     segment_free(s);
     arena_free(b->a);

@@ -1,0 +1,167 @@
+/* Rows in lanes: short ones side by side; the next one fetched; the last loop of a row run beside the next row's.
+ *
+ * A kernel that reduces rows passes over each of them several times, from memory first and from the caches then. What is here orders that work so that
+ * memory and the processor are busy together. Sizes are hints: they decide speed, never the result. */
+#include "kir/kir.h"
+
+bool kernel_streams(const Graph *g, const Subgraph *sub)
+{
+    int64_t row = 4, all = 4;
+    for (int i = 0; i < sub->rank; i++) {
+        int64_t n = dim_hint(g, sub->space[i]);
+        if (sub->rows >> i & 1) row *= n;
+        all *= n;
+    }
+    return sub->kind == SUB_rows && row >= STREAM_ROW_LEAST && row <= STREAM_ROW_MOST && all >= STREAM_BYTES;
+}
+
+/* ---- short rows ------------------------------------------------------------------------------------------------------------------------------ */
+/* A short row is one long chain of operations that wait for one another: its folds across the lanes, what is computed from them, the next fold. Several rows side
+ * by side fill the time. Only plain values: what reports errors or remembers positions stays apart. */
+enum { SHORT_ROW = 128, SHORT_ROWS = 4 };
+static bool rows_plain(const KBlock *b)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop && (s->loop->from || !rows_plain(s->loop->body))) return false;
+        if (s->kind == KS_fold && (s->fold->kind == FOLD_argmax || s->fold->kind == FOLD_argmin)) return false;
+        if (s->kind == KS_store && (s->nopnd || s->at.npred)) return false;
+        if (s->kind == KS_val && (s->val->kind == KV_random || s->val->at.npred)) return false;
+    }
+    return true;
+}
+
+static void rows_side_by_side(LoopKernel *k)
+{
+    int64_t length = 1;
+    KAxis *row = k->npar ? &k->par[k->npar - 1] : NULL;
+    for (int i = 0; i < k->sub->rank; i++) if (k->sub->rows >> i & 1) length *= dim_hint(k->g, k->sub->space[i]);
+    int rows = k->sched.rows ? k->sched.rows : length <= SHORT_ROW ? SHORT_ROWS : 1;
+    if (!row || rows < 2 || dim_hint(k->g, row->extent) < 8 * rows || !rows_plain(k->body)) return;
+    for (int i = 0; i < k->buf.n; i++) if (k->buf.at[i].scratch) return;         /* a private row holds one of them */
+    k->row_var = row->var; k->row_extent = row->extent;
+    row->step = k->mr = rows;
+}
+
+/* The first loop over a row waits for memory, later ones do not, and what follows a row lies where no prefetcher of the processor looks: so the one that has the
+ * most to compute, or else the first, fetches a row to come. Longer rows are a stream by themselves; what caches hold is near enough. */
+enum { FETCH_LEAST = 32, FETCH_MOST = 32768, FETCH_COST = 8 };
+static void fetch_ahead(LoopKernel *k, KBlock *b, const Dim *lane, int64_t rows, uint8_t *seen)
+{
+    const KAxis *row = &k->par[k->npar - 1];
+    for (int i = 0; i < b->stmt.n; i++) {
+        KStmt *s = &b->stmt.at[i];
+        Dim *c, *rest;
+        if (s->kind == KS_loop) { fetch_ahead(k, s->loop->body, s->loop->vector ? s->loop->var : lane, rows, seen); continue; }
+        if (s->kind != KS_val || s->val->kind != KV_load || !lane || s->val->nopnd || s->val->at.npred || k->buf.at[s->val->buf].scratch || seen[s->val->buf]) continue;
+        if (!dim_linear(k->g, s->val->at.off, lane->var, &c, &rest) || !dim_is(c, 1) || !dim_linear(k->g, s->val->at.off, row->var->var, &c, &rest) || dim_is(c, 0)) continue;
+        seen[s->val->buf] = 1;
+        s->val->ahead = dim_mulc(k->g, c, rows * row->step);
+    }
+}
+
+/* Columns: each step down the rows lies far from the one before. */
+enum { FETCH_ROWS = 8, FETCH_STRIDE = 512 };
+static void columns_fetch(LoopKernel *k, KBlock *b, const Dim *down)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        KStmt *s = &b->stmt.at[i];
+        Dim *c, *rest;
+        if (s->kind == KS_loop) { columns_fetch(k, s->loop->body, s->loop->blocked ? NULL : s->loop->var); continue; }
+        if (s->kind != KS_val || s->val->kind != KV_load || !down || s->val->nopnd || s->val->at.npred || k->buf.at[s->val->buf].scratch) continue;
+        if (!dim_linear(k->g, s->val->at.off, k->vec_var->var, &c, &rest) || !dim_is(c, 1) || !dim_linear(k->g, s->val->at.off, down->var, &c, &rest)) continue;
+        if (dim_hint(k->g, c) * (int64_t)dtype_size(s->val->dt) >= FETCH_STRIDE) s->val->ahead = dim_mulc(k->g, c, FETCH_ROWS);
+    }
+}
+
+/* ---- the last loop ---------------------------------------------------------------------------------------------------------------------------- */
+/* Reading a row, computing, and writing it take turns, so that memory waits for the processor and the other way round. So the last loop of a row, which only
+ * stores what is known by then, runs together with the loop before it of the next row: software pipelining. Private rows that it reads exist twice. */
+static bool reads_written(const LoopKernel *k, const KVal *v)
+{
+    const KBuf *b = &k->buf.at[v->buf];
+    return !b->scratch && b->write;
+}
+
+static bool may_run_late(const LoopKernel *k, const KLoop *o)
+{
+    bool stores = false;
+    for (int i = 0; i < o->body->stmt.n; i++) {
+        const KStmt *s = &o->body->stmt.at[i];
+        if (s->kind == KS_store) {
+            if (s->nopnd || s->at.npred || s->how != COMBINE_set || k->buf.at[s->buf].scratch) return false;
+            stores = true;
+        } else if (s->kind != KS_val || s->val->kind == KV_random || s->val->kind == KV_check || s->val->kind == KV_fold || s->val->at.npred || s->val->nopnd) return false;
+        else if (s->val->kind == KV_load && reads_written(k, s->val)) return false;
+    }
+    return stores;
+}
+
+static bool plain_vectors(const KLoop *o) { return o->vector && !o->blocked && !o->from && !o->split && o->tile <= 1 && o->team <= 1; }
+
+enum { LATE_LENGTH = 16384 };            /* of a row that the late loop reads again where it was read first: two of them are to stay in the cache */
+static void rows_late(LoopKernel *k)
+{
+    KBlock *b = k->body;
+    KLoop *during = NULL, *late = NULL;
+    if (!kernel_streams(k->g, k->sub) || k->mr > 1 || k->sub->step || !k->npar || b->stmt.n == 0) return;
+    for (int i = 0; i < b->stmt.n; i++) {
+        if (b->stmt.at[i].kind == KS_store) return;
+        if (b->stmt.at[i].kind != KS_loop) continue;
+        during = late;
+        late = b->stmt.at[i].loop;
+    }
+    if (!during || b->stmt.at[b->stmt.n - 1].kind != KS_loop || !plain_vectors(during) || !plain_vectors(late)) return;
+    if (during->var != late->var || during->extent != late->extent || !may_run_late(k, late)) return;
+    bool kept = false;
+    for (int i = 0; i < late->body->stmt.n; i++) {
+        const KStmt *s = &late->body->stmt.at[i];
+        if (s->kind == KS_val && s->val->kind == KV_load) kept |= k->buf.at[s->val->buf].scratch;
+    }
+    if (!kept && dim_hint(k->g, late->extent) > LATE_LENGTH) return;
+    k->late = late;
+    k->during = during;
+    for (int i = 0; i < late->body->stmt.n; i++) {
+        const KStmt *s = &late->body->stmt.at[i];
+        if (s->kind == KS_val && s->val->kind == KV_load && k->buf.at[s->val->buf].scratch) k->buf.at[s->val->buf].twice = true;
+    }
+}
+
+/* Operations for what a loop adds up or stores. */
+static int loop_cost(const KLoop *o)
+{
+    int c = 0;
+    for (int i = 0; i < o->body->stmt.n; i++) {
+        const KStmt *s = &o->body->stmt.at[i];
+        const KVal *v = s->kind == KS_update ? s->fold->value : s->kind == KS_store ? s->val : NULL;
+        if (v) c += cost_again(v);
+    }
+    return c;
+}
+
+static void rows_fetch(LoopKernel *k)
+{
+    int64_t length = 1;
+    for (int i = 0; i < k->sub->rank; i++) if (k->sub->rows >> i & 1) length *= dim_hint(k->g, k->sub->space[i]);
+    if (!k->npar || k->sub->step || length < FETCH_LEAST || length > FETCH_MOST || !kernel_streams(k->g, k->sub)) return;
+    uint8_t *seen = NEWS(k->arena, uint8_t, k->buf.n + 1);
+    const KLoop *most = k->during;
+    for (int i = 0; !k->during && i < k->body->stmt.n; i++) {
+        const KLoop *o = k->body->stmt.at[i].loop;
+        if (k->body->stmt.at[i].kind == KS_loop && o->vector && loop_cost(o) >= FETCH_COST && (!most || loop_cost(o) > loop_cost(most))) most = o;
+    }
+    if (most) fetch_ahead(k, most->body, most->var, 2, seen);    /* one row ahead comes too late for short ones */
+    fetch_ahead(k, k->body, NULL, 1, seen);
+}
+
+void kernel_rows(LoopKernel *k)
+{
+    rows_side_by_side(k);
+    rows_late(k);
+    if (!k->sched.fetch) rows_fetch(k);
+}
+
+void kernel_columns(LoopKernel *k)
+{
+    if (!k->sched.fetch) columns_fetch(k, k->body, NULL);
+}
