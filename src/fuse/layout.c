@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { FEW_CHANNELS = 8, MAX_SOURCES = 16 };        /* fewer channels than that do not fill lanes: the order stays */
+enum { FEW_CHANNELS = 4, MAX_SOURCES = 16 };        /* fewer channels than that do not fill lanes: the order stays */
 
 typedef struct Order { uint8_t axis[MAX_RANK]; } Order;       /* place k of memory holds axis[k] */
 typedef struct Layout {

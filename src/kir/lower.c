@@ -846,7 +846,7 @@ static void cost_walk(Costing *x, const KBlock *b, const Dim *lane, bool inner)
     }
 }
 
-enum { COST_ACROSS = 8 };                /* of adding up the lanes of one vector */
+enum { COST_ACROSS = 8, SHORT_LANES = 4 };          /* of adding up the lanes of one vector; an axis so many times shorter than a vector is not worth one */
 static double lanes_cost(const LoopKernel *k, int64_t extent, int64_t reduced, bool across)
 {
     Costing x = { k, 0, 0 };
@@ -923,5 +923,10 @@ LoopKernel *kernel_lower_as(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Ve
     }
     best->sched = *sched;
     kernel_schedule(best);
+    if (sub->kind == SUB_map && best->vec_var && dim_hint(g, best->vec_var->a) * SHORT_LANES <= lanes) {
+        best = lower_once(cx, a, g, sub, (Vectors){ .lanes = 1 }, -1);
+        best->sched = *sched;
+        kernel_schedule(best);
+    }
     return best;
 }

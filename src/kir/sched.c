@@ -313,7 +313,15 @@ void kernel_measure(LoopKernel *k)
     k->cost = 10 + block_cost(k, k->body, 1);
 }
 
-enum { MANY_COLUMNS = 128, BLOCK = 8192, BLOCK_UNIT = 1024 };          /* vectors of a row from which on a thread takes 16 at once; elements of a step of the axis in lanes; a knob counts in these */
+enum { COLUMNS = 16, BLOCK = 8192, BLOCK_UNIT = 1024 };  /* vectors of columns at once; elements of a step of the axis in lanes; a knob counts in these */
+
+/* Vectors of a step: long pieces of the rows of a matrix, since pages are few, and all steps alike; but a rest that does not fill its last vector is short. */
+static int columns_step(int most, int64_t width, int lanes)
+{
+    int64_t vecs = (width + lanes - 1) / lanes, steps = (vecs + most - 1) / most;
+    if (width % lanes) return vecs < most ? (int)vecs : most;
+    return steps > 0 ? (int)((vecs + steps - 1) / steps) : 1;
+}
 
 void kernel_schedule(LoopKernel *k)
 {
@@ -326,9 +334,9 @@ void kernel_schedule(LoopKernel *k)
     else if (vec) {
         int64_t step = k->sched.block ? BLOCK_UNIT * k->sched.block : BLOCK;
         if (has_update(vec->body)) {
-            int64_t vecs = dim_hint(g, vec->extent) / k->lanes;
+            int64_t vecs = (dim_hint(g, vec->extent) + k->lanes - 1) / k->lanes;
             int folds = kernel_folds(vec->body);
-            vec->nv = folds > 2 ? 2 : folds > 1 ? 4 : k->lanes < 16 ? 12 : vecs >= MANY_COLUMNS ? 16 : 8;      /* long pieces of the rows of a matrix: pages are few */
+            vec->nv = columns_step(folds > 2 ? 2 : folds > 1 ? 4 : k->lanes < 16 ? 12 : COLUMNS, dim_hint(g, vec->extent), k->lanes);
             if (k->sched.vectors) vec->nv = k->sched.vectors;
             while (vec->nv > 1 && vecs < vec->nv) vec->nv /= 2;
             step = (int64_t)vec->nv * k->lanes;
