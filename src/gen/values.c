@@ -725,7 +725,7 @@ const char *print_identity(Printer *p, const KFold *f)
 }
 
 /* The largest (least) number of a row and whether there was a NaN are found apart: together they take three instructions, and wait for one another. */
-static bool nan_apart(const Printer *p, const KFold *f) { return !p->simt && f->own && !f->running && f->dt == DT_f32 && (f->kind == FOLD_max || f->kind == FOLD_min); }
+static bool nan_apart(const Printer *p, const KFold *f) { return !p->simt && !f->loose && f->own && !f->running && f->dt == DT_f32 && (f->kind == FOLD_max || f->kind == FOLD_min); }
 
 static const char *nan_name(Printer *p, const KFold *f) { return arena_fmt(p->arena, "nan%d%s", f->id, subscript(p, acc_vary(f), false)); }
 
@@ -864,13 +864,14 @@ void print_finish(Printer *p, const KVal *v)
     bool infix;
     const char *op = fold_op(f->kind, f->dt, &infix), *e = NULL;
     const char *m = (acc_vary(f) & VARY_row) && p->k->mr > 1 ? "[m]" : "";
-    if (nan_apart(p, f)) op = arena_fmt(p->arena, "%sn", op);
+    bool numbers = nan_apart(p, f) || (f->loose && f->dt == DT_f32);
+    if (numbers) op = arena_fmt(p->arena, "%sn", op);
     for (int i = 0; i < f->own->nv; i++) {
         const char *x = arena_fmt(p->arena, "%s%d%s[%d]", p->rolled ? "r" : "a", f->id, m, i);
         e = !e ? x : infix ? arena_fmt(p->arena, "(%s %s %s)", e, op, x) : arena_fmt(p->arena, "%s_%sv(%s, %s)", op, ctype(f->dt), e, x);
     }
     if (f->dt == DT_bool) e = f->kind == FOLD_max ? arena_fmt(p->arena, "-(anyv(%s) != 0)", e) : arena_fmt(p->arena, "-(anyv(~%s) == 0)", e);
-    else e = arena_fmt(p->arena, "h%s%s_%s(%s)", fold_name[f->kind], nan_apart(p, f) ? "n" : "", ctype(f->dt), e);
+    else e = arena_fmt(p->arena, "h%s%s_%s(%s)", fold_name[f->kind], numbers ? "n" : "", ctype(f->dt), e);
     if (nan_apart(p, f)) e = arena_fmt(p->arena, "number_or_nan(%s, %s)", e, nan_name(p, f));
     assign(p, v, narrowed(p, t, e, 0));
 }

@@ -143,15 +143,15 @@ static void rows_fetch(LoopKernel *k)
 {
     int64_t length = 1;
     for (int i = 0; i < k->sub->rank; i++) if (k->sub->rows >> i & 1) length *= dim_hint(k->g, k->sub->space[i]);
-    if (!k->npar || k->sub->step || length < FETCH_LEAST || length > FETCH_MOST || !kernel_streams(k->g, k->sub)) return;
+    if (!k->npar || k->sub->step || length < FETCH_LEAST || length > 2 * FETCH_MOST || !kernel_streams(k->g, k->sub)) return;
     uint8_t *seen = NEWS(k->arena, uint8_t, k->buf.n + 1);
     const KLoop *most = k->during;
     for (int i = 0; !k->during && i < k->body->stmt.n; i++) {
         const KLoop *o = k->body->stmt.at[i].loop;
         if (k->body->stmt.at[i].kind == KS_loop && o->vector && loop_cost(o) >= FETCH_COST && (!most || loop_cost(o) > loop_cost(most))) most = o;
     }
-    if (most) fetch_ahead(k, most->body, most->var, 2, seen);    /* one row ahead comes too late for short ones */
-    fetch_ahead(k, k->body, NULL, 1, seen);
+    if (most) fetch_ahead(k, most->body, most->var, length > FETCH_MOST ? 1 : 2, seen);      /* one row ahead comes too late for short ones */
+    if (length <= FETCH_MOST) fetch_ahead(k, k->body, NULL, 1, seen);
 }
 
 void kernel_rows(LoopKernel *k)
