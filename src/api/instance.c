@@ -76,6 +76,7 @@ static void launch_fill(Arena *a, const Part *p, const int64_t *syms, Launch *l)
     l->checks = p->src.checks;
     l->total = dim_eval(k->total, syms, NULL);
     l->scratch = p->src.scratch ? (size_t)dim_eval(p->src.scratch, syms, NULL) : 0;
+    l->common = p->src.common ? (size_t)dim_eval(p->src.common, syms, NULL) : 0;
     int64_t work = dim_eval(k->work, syms, NULL), each = l->total > 0 ? work / l->total + 1 : 1;
     l->grain = work < 60000 ? l->total : 20000 / each + 1;        /* parts of some microseconds */
     if (l->grain < 1) l->grain = 1;

@@ -29,7 +29,7 @@ void gathers_choose(Ctx *cx, Arena *a, Graph *g);
 
 /* ---- parts.c ---------------------------------------------------------------------------------------------------------------------------------- */
 /* Rewrites folds of many elements to few results as folds of parts and of their results. The last before planning. */
-void parts_choose(Ctx *cx, Arena *a, Graph *g, bool many);               /* many: for a device of thousands of threads */
+void parts_choose(Ctx *cx, Arena *a, Graph *g, bool many, bool scans);   /* many: for a device of thousands of threads; scans: and whose groups cannot share a running fold */
 
 /* ---- integers.c ------------------------------------------------------------------------------------------------------------------------------ */
 /* Rewrites sums of products of dequantised values as sums of their integers. Before layouts. */

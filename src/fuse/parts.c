@@ -10,8 +10,8 @@
 
 enum { LEAST_PARTS = 8 };
 /* Elements of a part; of a fold that is cut, at least; results that are enough to share. */
-typedef struct Cutting { int64_t part, least, enough; } Cutting;
-static const Cutting few_threads = { 32768, 4 * 32768, 8 }, many_threads = { 16384, 4 * 16384, 256 };
+typedef struct Cutting { int64_t part, least, enough; bool scans; } Cutting;
+static const Cutting few_threads = { 32768, 4 * 32768, 8, false }, many_threads = { 16384, 4 * 16384, 256, true }, many_waiting = { 16384, 4 * 16384, 256, false };
 
 static int64_t size_hint(const Graph *g, const Dim *d) { int64_t n = dim_hint(g, d); return n > 0 ? n : 0; }
 
@@ -151,17 +151,17 @@ static Node *parts_better(Graph *g, Node *old, Node *now, void *arg)
 {
     const Cutting *cut = arg;
     (void)old;
-    return now->op == OP_fold ? in_parts(g, cut, now) : cut == &many_threads && is_long_scan(g, now) ? scan_in_parts(g, now) : NULL;
+    return now->op == OP_fold ? in_parts(g, cut, now) : cut->scans && is_long_scan(g, now) ? scan_in_parts(g, now) : NULL;
 }
 
-void parts_choose(Ctx *cx, Arena *a, Graph *g, bool many)
+void parts_choose(Ctx *cx, Arena *a, Graph *g, bool many, bool scans)
 {
-    const Cutting *cut = many ? &many_threads : &few_threads;
+    const Cutting *cut = !many ? &few_threads : scans ? &many_threads : &many_waiting;
     bool any = false;
     int64_t step;
     for (int id = 0; id < g->node.n && !any; id++) {
         const Node *x = g->node.at[id];
-        any = (x->op == OP_fold && choose_axis(g, cut, x, &step) >= 0) || (many && is_long_scan(g, x));
+        any = (x->op == OP_fold && choose_axis(g, cut, x, &step) >= 0) || (cut->scans && is_long_scan(g, x));
     }
     int changed = any ? graph_remake_all(cx, a, g, parts_better, (void *)(uintptr_t)cut) : 0;
     if (changed) log_line(cx, 2, "parts: %d folds are shared between threads", changed);

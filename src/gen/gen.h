@@ -11,6 +11,7 @@ typedef struct KernelSource {
     int narg; Dim **arg;                /* numbers that the kernel gets, over the graph's symbols */
     int nbuf; int *buf;                 /* parameter k is LoopKernel.buf[buf[k]] */
     Dim *scratch;                       /* bytes, or NULL */
+    Dim *common;                        /* of groups: bytes of scratch that all share, 0 before each launch; or NULL */
     int threads; int64_t each;          /* of groups: see Launch */
     bool resident;                      /* no more groups than run at once */
     int cluster;                        /* > 1: so many blocks are a group, and share what each has */
@@ -99,6 +100,9 @@ void print_val(Printer *p, const KVal *v);
 const char *print_operand(Printer *p, const KVal *v);            /* a single value as an expression */
 bool is_dear(const KVal *v);                                     /* a function that is called in a rolled loop (see Printer.rolled) */
 void print_store(Printer *p, const KStmt *s);
+/* gen_look.c: the loop over the parts of a kernel with k->look; bytes that its groups share. */
+void print_look(Printer *p, const LoopKernel *k, const SimtWords *w, Text *names);
+Dim *look_state(const LoopKernel *k);
 void print_fold(Printer *p, const KFold *f);                     /* declaration */
 const char *print_held(DType t);                                 /* the type that a value is held in */
 const char *print_identity(Printer *p, const KFold *f);          /* what an accumulator begins with */

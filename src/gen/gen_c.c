@@ -12,7 +12,7 @@
 Vectors gen_c_vectors(const char *isa)
 {
     const IsaInfo *i = isa_find(isa);
-    return (Vectors){ i->lanes, i->quads };
+    return (Vectors){ .lanes = i->lanes, .quads = i->quads };
 }
 
 static void template_put(Text *t, const char *s, const char *with)

@@ -6,13 +6,13 @@
 
 #include "gen/prelude.h"                 /* made from the files of prelude */
 
-static Vectors cuda_vectors(const char *isa) { (void)isa; return (Vectors){ .lanes = LANES_simt }; }
+static Vectors cuda_vectors(const char *isa) { (void)isa; return (Vectors){ .lanes = LANES_simt, .waits = true }; }
 
 static const char *cuda_prelude(Arena *a, const char *isa)
 {
     (void)isa;
     Text t = { .arena = a };
-    text_add(&t, "%s%s%s", gen_simt_prelude(a, prelude_cuda), prelude_rows, prelude_packs);
+    text_add(&t, "%s%s%s%s", gen_simt_prelude(a, prelude_cuda), prelude_rows, prelude_packs, prelude_look);
     return t.at;
 }
 

@@ -162,6 +162,7 @@ void gen_simt(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *w, Kernel
     print_block(&p, k->top);
     int64_t each = k->columns ? k->columns : team ? 1 : k->threads;
     if (k->product) print_product(&p, k, w, &names), each = 1;
+    else if (k->look) print_look(&p, k, w, &names), each = 1;
     else if (k->pack > 1) each = print_packs(&p, k, w);
     else if (k->columns) {
         print_line(&p, "for (i64 first = %s * %d; first < total; first += (i64)%s * %d) {", w->group, k->columns, w->groups, k->columns);
@@ -169,12 +170,13 @@ void gen_simt(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *w, Kernel
         print_line(&p, "const int live = first + column < total;");
     } else if (team) print_line(&p, "for (i64 point = %s; point < total; point += %s) {", w->group, w->groups);
     else print_line(&p, "for (i64 point = %s * %d + thread; point < total; point += (i64)%s * %d) {", w->group, k->threads, w->groups, k->threads);
-    if (k->pack <= 1 && !k->product) {
+    if (k->pack <= 1 && !k->product && !k->look) {
         print_point(&p);
         if (k->tile_var) print_tile(&p, k, w, &names);
         else print_block(&p, k->body);
         print_line(&p, "}");
     }
-    SimtFrame f = { .threads = k->threads, .each = each, .shared = k->team > 1 && !k->columns ? 2 * k->team : 0, .columns = k->columns, .scratch = true, .names = names.at };
+    SimtFrame f = { .threads = k->threads, .each = each, .shared = k->look ? 2 * k->threads : k->team > 1 && !k->columns ? 2 * k->team : 0, .columns = k->columns, .scratch = true, .names = names.at };
     simt_frame(&p, w, &f, out);
+    if (k->look) { out->common = look_state(k); out->resident = true; }
 }

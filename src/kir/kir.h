@@ -86,6 +86,7 @@ typedef struct Sched {                  /* knobs; 0: as tile.c and sched.c choos
 /* A contraction by groups (product.c). A side: parallel axes, numbered through as one; so many of its places for each of PRODUCT_SIDE threads; along: neighbours
  * of the side, not of the sum, lie together in memory. A nest: loops around sums, outermost first, and values of one side each that lie in shared memory, for
  * PRODUCT_STEP steps of the sums at a time. */
+enum { LOOK_PART = 4096 };
 enum { PRODUCT_SIDE = 16, PRODUCT_STEP = 8, PRODUCT_PAD = 4, PRODUCT_CHUNK = 256 };
 typedef struct KSide { uint32_t axes; Dim *extent; int each; bool along; } KSide;
 typedef struct KNest { const KLoop *loop[MAX_RANK]; int nloop; VEC(KFold *) fold; VEC(KVal *) staged; } KNest;
@@ -103,6 +104,8 @@ typedef struct LoopKernel {
     int packs;                          /* > 1: and so many of these at once: neighbours in the axis before it, which advances by that; else `threads` apart */
     int columns;                        /* > 1: a group takes so many points side by side, each by a team whose threads are `columns` apart */
     Dim *tile_var;                      /* or NULL: a group takes tiles of SIMT_TILE by SIMT_TILE points of it and the last parallel axis, and turns loads over */
+    bool waits;                         /* groups may wait for one another: see Vectors */
+    const KLoop *look;                  /* or NULL: the loop of a running fold whose parts, of LOOK_PART elements, groups share */
     KProduct *product;                  /* or NULL: a group takes a block of rows and columns of a contraction */
     int threads, team;                  /* GPU (0 elsewhere): threads of a group; team > 1: a group takes one point at a time, its loops over the row are dealt out */
     bool stream;                        /* stores pass the caches by */
@@ -161,8 +164,9 @@ KVal *stream_packed(Lowering *l, const KVal *load);                    /* NULL: 
 
 /* Lowers and schedules a subgraph for such vectors. Raises UNSUPPORTED when a dtype has no spelling in kernels; the caller then runs
  * the subgraph by the interpreter. */
-/* What kernels are lowered for: floats in a vector, and whether four products of bytes are added by one instruction. */
-typedef struct Vectors { int lanes; bool quads; } Vectors;
+/* What kernels are lowered for: floats in a vector; whether four products of bytes are added by one instruction; whether a group that has begun goes on while
+ * others wait for it. */
+typedef struct Vectors { int lanes; bool quads, waits; } Vectors;
 enum { LANES_simt = 0 };                /* scalar code for groups of threads: a GPU */
 LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Vectors v);
 LoopKernel *kernel_lower_as(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Vectors v, const Sched *sched);

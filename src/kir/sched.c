@@ -308,6 +308,7 @@ void kernel_measure(LoopKernel *k)
     k->total = dim_const(g, 1);
     for (int i = 0; i < k->npar; i++)
         k->total = dim_mul(g, k->total, k->par[i].step == 1 ? k->par[i].extent : dim_ceildiv(g, k->par[i].extent, dim_const(g, k->par[i].step)));
+    if (k->look) k->total = dim_mul(g, k->total, dim_ceildiv(g, k->look->extent, dim_const(g, LOOK_PART)));
     if (k->product) k->total = product_blocks(k);
     k->work = dim_mul(g, kernel_points(k), loops_work(k, k->body));
     k->cost = 10 + block_cost(k, k->body, 1);

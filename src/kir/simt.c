@@ -7,7 +7,7 @@
 #include "kir/kir.h"
 
 enum { GROUP = 128, GROUP_HEAVY = 128, TEAM_LEAST = 32, TEAM_MOST = 512, TEAM_EACH = 4, ROW_LEAST = 24, ROW_TILE = 8, THREADS_LEAST = 16384, TURN_POINTS = 65536, TURN_BYTES = 32,
-       POINTS_ENOUGH = 131072, PACKS = 4, VECTORS_MOST = 16, THREADS_PACKS = 131072, COLUMN_LEAST = 64, TEAM_COLUMN = 8, SCAN_LEAST = 512, TEAM_SCAN = 256 };
+       POINTS_ENOUGH = 131072, PACKS = 4, VECTORS_MOST = 16, THREADS_PACKS = 131072, COLUMN_LEAST = 64, TEAM_COLUMN = 8, SCAN_LEAST = 512, LOOK_LEAST = 4 * LOOK_PART, TEAM_SCAN = 256 };
 
 /* ---- which axis of a row is dealt out -------------------------------------------------------------------------------------------------- */
 /* Loads and stores inside loops over a row whose neighbours in `var` lie together. */
@@ -143,6 +143,18 @@ const KAddr *simt_pack_at(const LoopKernel *k, const KStmt *s)
     return dim_linear(k->g, at->off, var->var, &c, &rest) && dim_is(c, 1) ? at : NULL;
 }
 
+/* The running fold of a loop if it can be taken from what parts come to: not a product, which is 0 or inf in parts where the whole is neither. */
+static const KFold *running_fold(const KBlock *b)
+{
+    const KFold *f = NULL;
+    for (int i = 0; i < b->stmt.n; i++) {
+        if (b->stmt.at[i].kind != KS_update) continue;
+        if (f) return NULL;
+        f = b->stmt.at[i].fold;
+    }
+    return f && f->running && f->dt != DT_bool && (f->kind == FOLD_sum || f->kind == FOLD_max || f->kind == FOLD_min) ? f : NULL;
+}
+
 /* A running fold over a long axis, by a team: its threads take neighbouring elements, fold them together, and go on with the whole as their start. */
 static void choose_scan(LoopKernel *k)
 {
@@ -150,6 +162,12 @@ static void choose_scan(LoopKernel *k)
     for (int i = 0; i < k->body->stmt.n; i++) if (k->body->stmt.at[i].kind == KS_loop) o = k->body->stmt.at[i].loop;
     if (!o || dim_hint(k->g, o->extent) < SCAN_LEAST) return;
     for (int i = 0; i < o->body->stmt.n; i++) if (o->body->stmt.at[i].kind == KS_loop) return;     /* a fold inside each step */
+    const KFold *f = running_fold(o->body);
+    if (k->waits && f && dim_hint(k->g, o->extent) >= LOOK_LEAST) {
+        k->look = o;
+        k->threads = TEAM_SCAN;
+        return;
+    }
     int64_t points = 1;
     for (int i = 0; i < k->npar; i++) points *= dim_hint(k->g, k->par[i].extent);
     if (k->npar && !near_accesses(k, k->body, o->var) && points >= 1024) return;

@@ -488,7 +488,7 @@ static Status launch_issue(Device *d, CudaLane *lane, const Launch *l, int64_t s
     Status st = E_OK;
     CudaKernel *k = (CudaKernel *)(uintptr_t)l->kernel;
     int64_t total = l->total, groups = groups_of(d, l);
-    uint64_t scratch = l->scratch ? lane->scratch : 0, err = lane->err + (uint64_t)slot * 32;
+    uint64_t scratch = l->scratch || l->common ? lane->scratch : 0, err = lane->err + (uint64_t)slot * 32;
     void *param[MOST_PARAMS];
     int n = 0;
     if (l->nbuf + l->narg + 3 > MOST_PARAMS)
@@ -506,6 +506,8 @@ static Status launch_issue(Device *d, CudaLane *lane, const Launch *l, int64_t s
     param[n++] = &total;
     param[n++] = &scratch;
     param[n++] = &err;
+    if (l->common)
+        CHECK(fill8(scratch, 0, l->common, lane->stream), "memory cannot be cleared");
     CHECK(launch(k->function, (unsigned)(groups * (l->cluster > 1 ? l->cluster : 1)), 1, 1, (unsigned)l->threads, 1, 1, (unsigned)l->local, lane->stream, param, NULL), "a kernel cannot be started");
 done:
     return st;
@@ -520,7 +522,7 @@ static uint64_t stretch_key(int n, const Launch *l)
     for (int i = 0; i < n; i++) {
         if (!launch_runs(&l[i]))
             continue;
-        int64_t facts[] = { (int64_t)(uintptr_t)l[i].kernel, l[i].total, l[i].each, l[i].threads, (int64_t)l[i].local, (int64_t)l[i].scratch, l[i].cluster, i };
+        int64_t facts[] = { (int64_t)(uintptr_t)l[i].kernel, l[i].total, l[i].each, l[i].threads, (int64_t)l[i].local, (int64_t)l[i].scratch, (int64_t)l[i].common, l[i].cluster, i };
         h = hash_bytes(facts, sizeof facts, h);
         h = hash_bytes(l[i].buf, sizeof *l[i].buf * (size_t)l[i].nbuf, h);
         h = hash_bytes(l[i].arg, sizeof *l[i].arg * (size_t)l[i].narg, h);
@@ -673,8 +675,8 @@ static Status lane_need(Device *d, CudaLane *lane, int n, const Launch *list, Rt
 {
     size_t scratch = 0, err = (size_t)n * 32;
     for (int i = 0; i < n; i++)
-        if (launch_runs(&list[i]) && list[i].scratch) {
-            size_t bytes = (size_t)groups_of(d, &list[i]) * list[i].scratch;
+        if (launch_runs(&list[i]) && (list[i].scratch || list[i].common)) {
+            size_t bytes = list[i].common ? list[i].common : (size_t)groups_of(d, &list[i]) * list[i].scratch;
             if (bytes > scratch)
                 scratch = bytes;
         }

@@ -43,6 +43,7 @@ typedef struct Launch {
     int64_t total;                      /* parallel index range; 0: nothing to do */
     int64_t grain;                      /* CPU: least part worth a hand-over to another thread; >= total: run on the caller's thread */
     size_t scratch;                     /* bytes for each thread; GPU: for each group */
+    size_t common;                      /* CUDA: bytes of scratch that all groups share, instead; 0 before the launch */
     int64_t each; int threads;          /* GPU: points that a group takes at a time; threads of a group */
     bool resident;                      /* GPU: no more groups than run at once: they keep something between turns */
     int cluster;                        /* CUDA: > 1, blocks of `threads` that are one group together */

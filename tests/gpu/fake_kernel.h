@@ -89,6 +89,7 @@ template <class T> static T __shfl_xor_sync(unsigned, T v, int with) { return fa
 template <class T> static T __shfl_sync(unsigned, T v, int from) { return fake_shuffle(v, from); }
 template <class T> static T __shfl_up_sync(unsigned, T v, int by) { return fake_shuffle(v, fake_me % 32 >= by ? fake_me % 32 - by : fake_me % 32); }
 template <class T> static T __shfl_down_sync(unsigned, T v, int by) { return fake_shuffle(v, fake_me % 32 + by < 32 ? fake_me % 32 + by : fake_me % 32); }
+static inline void __threadfence(void) { }
 template <class T> static T atomicExch(T *p, T v) { T was = *p; *p = v; return was; }
 template <class T> static T atomicAdd(T *p, T v) { T was = *p; *p = was + v; return was; }
 template <class T> static T atomicCAS(T *p, T want, T v) { T was = *p; if (was == want) *p = v; return was; }

@@ -50,6 +50,16 @@ product apart 'float[m,1,24] x, float[1,n,24] w' 'float[m,n] y' 'd = Sub(x, w)  
 product whole 'uint8[m,30] x, int8[30,n] w' 'int32[m,n] y' 'y = MatMulInteger(x, w)' -d m=40 -d n=35
 product double 'double[m,30] x, double[30,n] w' 'double[m,n] y' 'y = MatMul(x, w)' -d m=40 -d n=35
 
+# running folds in one pass: rows of several parts, more parts than one span holds, backwards and without the element itself, across memory
+cat >"$T/look.onnxtxt" <<'END'
+<ir_version: 10, opset_import: ["" : 20]>
+g (float[m,n] x, double[n,2] c, int64[n] i) => (float[m,n] y, double[n,2] w, int64[n] j) <int64 zero = {0}, int64 one = {1}>
+{ t = Abs(x)  y = CumSum<reverse = 1>(t, one)  w = CumSum<exclusive = 1>(c, zero)  j = CumSum(i, zero) }
+END
+equal "$T/look.onnxtxt" -d m=3 -d n=20003
+printf '<ir_version: 10, opset_import: ["" : 20]>\ng (float[n] x) => (float[n] y) <int64 zero = {0}>\n{ t = Abs(x)\n y = CumSum(t, zero) }\n' >"$T/spans.onnxtxt"
+equal "$T/spans.onnxtxt" -d n=1060003
+
 # many small tensors in one launch: a step of an optimiser, sizes from one to more than a turn of a group, and one without elements; some need the largest element
 # of one of them and are launched after its kernel
 {

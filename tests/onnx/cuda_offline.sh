@@ -8,6 +8,14 @@ need_nvrtc
 compile_offline examples/add_relu.onnxtxt -d n=100000
 compile_offline examples/norm.onnxtxt -d batch=64
 compile_offline examples/attention.onnxtxt -d seq=128
+for line in 'MatMul(x, w)' 'MatMul(a, b)' 'MatMul(x, v)'; do        # blocks of several sizes: constant and unknown lengths of the sums
+    printf '<ir_version: 10, opset_import: ["" : 23]>\ng (float[m,512] x, float[512,n] w, float[m,k] a, float[k,n] b, float[512,24] v) => (float[m,p] y)\n{ t = %s\n y = Gelu(t) }\n' "$line" >"$T/product.onnxtxt"
+    compile_offline "$T/product.onnxtxt" -d m=4096 -d n=4096 -d k=4096
+done
+printf '<ir_version: 10, opset_import: ["" : 23]>\ng (float[2,19,h,17] x, float[24,19,3,3] w) => (float[2,24,p,q] y)\n{ y = Conv<pads = [1,1,1,1]>(x, w) }\n' >"$T/conv.onnxtxt"
+compile_offline "$T/conv.onnxtxt" -d h=400
+printf '<ir_version: 10, opset_import: ["" : 20]>\ng (double[m,n] x) => (double[m,n] y) <int64 one = {1}>\n{ y = CumSum(x, one) }\n' >"$T/scan.onnxtxt"
+compile_offline "$T/scan.onnxtxt" -d m=8 -d n=100000
 printf '<ir_version: 10, opset_import: ["" : 23]>\ng (float[m,0] x) => (float[m] y) <int64[1] a = {1}>\n{ y = ReduceSum<keepdims = 0>(x, a) }\n' >"$T/none.onnxtxt"
 compile_offline "$T/none.onnxtxt" -d m=64       # rows without elements
 for line in '1024 Softmax<axis = -1>(x)' '32768 Softmax<axis = -1>(x)' '8192 Softmax<axis = -1>(x)' '8192 LogSoftmax<axis = -1>(x)' '5000 Softmax<axis = -1>(x)'; do
