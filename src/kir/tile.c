@@ -249,6 +249,13 @@ static bool has_loops(const KBlock *b)
     return false;
 }
 
+/* A loop of few iterations with nothing in it but another loop. */
+static bool short_nest(const KLoop *o)
+{
+    const Dim *n = loop_times(o);
+    return !o->vector && dim_is_const(n) && n->c <= UNROLL_MOST && o->body->stmt.n == 1 && o->body->stmt.at[0].kind == KS_loop;
+}
+
 /* Where neighbouring rows share what they read, only the innermost loop is unrolled: then the compiler keeps it all in registers. */
 void tile_loops(LoopKernel *k)
 {
@@ -261,11 +268,9 @@ void tile_loops(LoopKernel *k)
         KLoop *o = b->stmt.at[i].loop;
         bool each = vec && vec->nv == 1 && k->row_var && k->mr > 1 && k->sub->kind == SUB_dot;      /* neighbouring rows share what they read */
         KLoop *split = !k->sched.tests && k->lanes > 1 && (k->sub->kind == SUB_dot || k->sub->kind == SUB_rows) && (has_predicates(o->body) || (each && !dim_is_const(k->row_extent))) ? o : NULL;
-        if (split) {                     /* under a short loop: then only its iterations at the border are at the border */
-            KLoop *in = o->body->stmt.n == 1 && o->body->stmt.at[0].kind == KS_loop ? o->body->stmt.at[0].loop : NULL;
-            if (in && !o->vector && dim_is_const(o->extent) && o->extent->c <= UNROLL_MOST && pred_uses(o->body, o->var)) split = in;
-            split->split = true;
-        }
+        for (KLoop *c = o; split && short_nest(c); c = c->body->stmt.at[0].loop)       /* under a short loop: then only its iterations at the border are at the border */
+            if (pred_uses(c->body, c->var)) split = c->body->stmt.at[0].loop;
+        if (split) split->split = true;
         int64_t ops = k->lanes > 1 && k->sub->kind == SUB_dot ? unroll_loops(k, o, (int64_t)k->mr * (vec ? vec->nv : 1)) : -1;
         if (ops >= 0 && !(each && !k->sched.unroll && has_loops(o->body)) && (!split || split == o) && !o->vector && !o->chunk && dim_is_const(o->extent) && o->extent->c <= UNROLL_MOST && ops * o->extent->c <= unroll_ops(k)) o->unroll = true;
     }
