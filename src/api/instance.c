@@ -101,7 +101,7 @@ static void *fixed_data(Arena *a, const Segment *s, const Node *n, const int64_t
 
 static bool same_form(const Packed *p, const KBuf *b, int64_t width)
 {
-    return p->node == b->node && p->form->panel == b->panel && p->width == width && p->form->quad == b->quad && !memcmp(p->form->order, b->order, (size_t)b->node->rank);
+    return p->node == b->node && p->form->panel == b->panel && p->width == width && p->form->words == b->words && p->form->rows == b->rows && !memcmp(p->form->order, b->order, (size_t)b->node->rank);
 }
 
 /* Where row i of those that the axes [from, to) count lies among the rows of a packed matrix. */
@@ -132,10 +132,12 @@ const void *packed_data(Segment *s, const KBuf *b, size_t *bytes)
     for (int k = axis + 1; k < n->rank; k++) inner *= dim_eval(n->dims[k], NULL, NULL);
     for (int k = n->rank - 2; k >= 0; k--) { stride[b->order[k]] = step; step *= dim_eval(n->dims[b->order[k]], NULL, NULL); }
     size_t size = dtype_size(n->dt);
-    int64_t count = outer * inner * len, rows = width ? count / width : 0, whole = width ? rows * ((width + b->panel - 1) / b->panel) * b->panel : count;
+    int terms = b->words ? b->words : 1;
+    int64_t count = outer * inner * len, rows = b->rows ? b->rows : width ? count / width : 0, whole = width ? rows * ((width + b->panel - 1) / b->panel) * b->panel : count;
     const uint8_t *from = s->fixed[n->id] ? s->fixed[n->id] : n->tensor->data;
     uint8_t *to = block_alloc((size_t)whole * size + 1);
     if (!to) return NULL;
+    memory_huge(to, (size_t)whole * size);
     if (whole > count) memset(to, 0, (size_t)whole * size);
     for (int64_t o = 0; o < outer; o++)
         for (int64_t l0 = 0; l0 < len; l0 += 64)
@@ -143,7 +145,7 @@ const void *packed_data(Segment *s, const KBuf *b, size_t *bytes)
                 int64_t first = (packed_row(n, stride, 0, axis, o) + packed_row(n, stride, axis + 1, n->rank, i)) * len;
                 for (int64_t l = l0; l < len && l < l0 + 64; l++) {
                     int64_t at = first + l;
-                    if (width) { int64_t e = at % width, start = e / b->panel * b->panel; int64_t row = at / width; at = !b->quad ? e + start * (rows - 1) + row * b->panel : start * rows + row / 4 * 4 * b->panel + (e - start) * 4 + row % 4; }
+                    if (width) { int64_t e = at % width, start = e / b->panel * b->panel; int64_t row = at / width; at = start * rows + row / terms * terms * b->panel + (e - start) * terms + row % terms; }
                     if (size == 4) memcpy(to + (size_t)at * 4, from + (size_t)((o * len + l) * inner + i) * 4, 4);
                     else memcpy(to + (size_t)at * size, from + (size_t)((o * len + l) * inner + i) * size, size);
                 }

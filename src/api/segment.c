@@ -230,7 +230,8 @@ Plan *segment_plan(Ctx *cx, Arena *a, const Target *t, Graph *g, const ProgramOp
     if (o->fuse) {
         graph_rewrite(cx, a, g, t->rules, rewrites);
         if (!list_has(cx->opt.off, "gathers")) gathers_choose(cx, a, g);
-        if (!list_has(cx->opt.off, "integers")) integers_choose(cx, a, g, t->vectors.quads);
+        if (!list_has(cx->opt.off, "integers")) integers_choose(cx, a, g, t->vectors.dots & DOT_quads);
+        if (!list_has(cx->opt.off, "narrow")) narrow_choose(cx, a, g, t->vectors.dots, rules_leave(cx, cx->opt.allow) & RULE_BF16);
         if (!list_has(cx->opt.off, "shuffle")) shuffles_choose(cx, a, g);
         if (t->vectors.lanes > 1 && !list_has(cx->opt.off, "layout")) layout_choose(cx, a, g);
     }

@@ -128,7 +128,9 @@ static inline size_t dtype_size(DType t) { return (size_t)dtype_info[t].bytes; }
 int dtype_bits(DType t);                /* 4 for i4, u4 and f4e2m1, 2 for i2 and u2, else 8 * bytes: the size in a file */
 
 /* ---- isa.c --------------------------------------------------------------------------------------------------------- */
-typedef struct IsaInfo { const char *name, *machine, *features, *macros; int level, lanes; bool quads; } IsaInfo;      /* a row of isas.def */
+/* What one instruction multiplies and adds: four bytes in int32, two bfloat16 in float32; or whole tiles of such. */
+enum { DOT_quads = 1, DOT_pairs = 2, DOT_tiles = 4 };
+typedef struct IsaInfo { const char *name, *machine, *features, *macros; int level, lanes, dots; } IsaInfo;      /* a row of isas.def */
 const IsaInfo *isa_list(int *n);
 const IsaInfo *isa_find(const char *name);               /* NULL when there is none of this name */
 bool isa_within(const IsaInfo *x, const IsaInfo *of);    /* a processor that has `of` has x */
@@ -174,5 +176,6 @@ char *path_dir(Arena *a, const char *path);              /* "." when there is no
 char *path_real(Arena *a, const char *path);             /* absolute, links resolved; NULL when there is no such file */
 double time_now(void);                  /* seconds, monotonic */
 int cpu_count(void);                    /* by affinity mask and cgroup limit, at least 1 */
+void memory_huge(void *p, size_t n);    /* large pages for what lies wholly in there, where the system gives such */
 int64_t memory_total(void);             /* bytes; by cgroup limit where there is one */
 #endif

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define ISA(name, machine, level, lanes, quads, features, macros) { name, machine, features, macros, level, lanes, quads },
+#define ISA(name, machine, level, lanes, dots, features, macros) { name, machine, features, macros, level, lanes, dots },
 static const IsaInfo isa_table[] = {
 #include "base/isas.def"
 };

@@ -47,6 +47,13 @@ Status file_map(const char *path, File *f, char *why, size_t nwhy)
     return st;
 }
 
+void memory_huge(void *p, size_t n)
+{
+    const uintptr_t page = 4096, from = ((uintptr_t)p + page - 1) & ~(page - 1), to = ((uintptr_t)p + n) & ~(page - 1);
+    if (to > from && n >= (size_t)4 << 20)
+        madvise((void *)from, to - from, MADV_HUGEPAGE);
+}
+
 void file_unmap(File *f)
 {
     if (f->map)

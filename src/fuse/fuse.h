@@ -34,6 +34,17 @@ void parts_choose(Ctx *cx, Arena *a, Graph *g, bool many, bool scans);   /* many
 /* ---- integers.c ------------------------------------------------------------------------------------------------------------------------------ */
 /* Rewrites sums of products of dequantised values as sums of their integers. Before layouts. */
 void integers_choose(Ctx *cx, Arena *a, Graph *g, bool quads);
+/* Is n one number, known now? *at: the constant that has it. */
+bool scalar_const(const Node *n, Scalar *v, const Node **at);
+/* The sum, in int32, of an operand q of a contraction, seen through `view` over its body, over the axes that the fold f reduces; as a node with the dims of
+ * the fold. NULL: its axes are not simply those of the body. */
+Node *operand_sum(Graph *g, const Node *body, const Node *f, uint32_t axes, Node *q, const View *view);
+Node *byte_moved(Graph *g, Node *n, int by, DType t);    /* narrow.c: n + by, as the byte t */
+
+/* ---- narrow.c -------------------------------------------------------------------------------------------------------------------------------- */
+/* Rewrites contractions of bytes and of bfloat16 with known weights so that they are widened in the loops, where instructions of `dots` (DOT_...) multiply
+ * several at once; round: float32 operands become bfloat16 for that. Behind integers_choose, before layouts. */
+void narrow_choose(Ctx *cx, Arena *a, Graph *g, int dots, bool round);
 
 /* ---- shuffle.c -------------------------------------------------------------------------------------------------------------------------------- */
 /* Rewrites what is computed along a shuffled axis so that it runs in the order of what it reads. Before layouts. */
@@ -73,6 +84,7 @@ typedef struct Planner {
     uint8_t *live, *constant, *output, *dense;      /* dense: lies in memory whatever reads it (results of the graph, operands of calls) */
     uint8_t *pure;                      /* operations below a node that reads no memory; 0: it does */
     uint8_t *thin;                      /* operations between a node and the bytes that it is made of (see widens); 0: it is no such node */
+    uint8_t *inner;                     /* widens an operand of a contraction at each of its points (narrow.c): never computed before; or such a contraction */
     uint8_t *spread;                    /* a fold reads it through a view, that is, again and again */
     int *uses, *folds;                  /* by node: readers; folds among them */
     Cascades cascades;

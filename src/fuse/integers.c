@@ -14,7 +14,7 @@ enum { LONGEST = 65000, EXACT = 514 };   /* terms of 255 * 128 that int32, and f
 
 typedef struct Quantised { Node *q; const Node *scale; int64_t zero; const View *view; } Quantised;
 
-static bool scalar_const(const Node *n, Scalar *v, const Node **at)
+bool scalar_const(const Node *n, Scalar *v, const Node **at)
 {
     if (n->op == OP_view && !n->view.npred) n = n->in[0];
     if (n->op != OP_const || n->rank != 0 || !n->tensor->data) return false;
@@ -49,25 +49,23 @@ static bool quantised(Node *n, Quantised *out)
     return (n->dt == DT_u8 || n->dt == DT_i8) && out->zero >= -128 && out->zero <= 255;
 }
 
-/* The sum of the weights over the axes that the fold reduces, times zero, as a node with the dims of the fold. NULL: its axes are not simply those of the body. */
-static Node *weight_sums(Graph *g, const Node *body, const Node *f, uint32_t axes, const Quantised *w, int64_t zero)
+Node *operand_sum(Graph *g, const Node *body, const Node *f, uint32_t axes, Node *q, const View *view)
 {
     uint32_t reduced = 0, seen = 0;
     Dim *kept[MAX_RANK], *back[MAX_RANK] = { 0 };
     int n = 0, m = 0;
     for (int k = 0; k < body->rank; k++) if (!(axes >> k & 1)) { back[k] = dim_idx(g, m, f->dims[m]); m++; }
-    for (int j = 0; j < w->q->rank; j++) {
-        Dim *e = w->view->idx[j];
+    for (int j = 0; j < q->rank; j++) {
+        Dim *e = view->idx[j];
         bool r = false, s = false;
         for (int k = 0; k < body->rank; k++) if (dim_uses(e, k)) { if (axes >> k & 1) r = true; else s = true; }
         if (!r) { kept[n++] = dim_subst(g, e, body->rank, back); continue; }
-        if (s || e->kind != DIM_idx || e->a != w->q->dims[j] || (seen >> e->var & 1)) return NULL;
+        if (s || e->kind != DIM_idx || e->a != q->dims[j] || (seen >> e->var & 1)) return NULL;
         seen |= 1u << e->var;
         reduced |= 1u << j;
     }
     for (int k = 0; k < body->rank; k++) if ((axes >> k & 1) && !dim_is(body->dims[k], 1) && !(seen >> k & 1)) return NULL;
-    Node *sum = g2(g, OP_mul, g_fold(g, FOLD_sum, g_cast(g, w->q, DT_i32), reduced, false), g_int(g, DT_i32, zero));
-    return g_view(g, sum, f->rank, f->dims, &(View){ .nidx = n, .idx = kept });
+    return g_view(g, g_fold(g, FOLD_sum, g_cast(g, q, DT_i32), reduced, false), f->rank, f->dims, &(View){ .nidx = n, .idx = kept });
 }
 
 /* The axis of q that is axis k of the body, and nothing else; -1: there is none. */
@@ -99,7 +97,7 @@ static Node *lengthen(Graph *g, Node *q, View *v, int axis, int k, int64_t more)
     return g_join(g, 2, piece, n);
 }
 
-/* Few channels, of an image: more of them, so that their number is a multiple of 4, with weights of 0. Then products go four at a time (kir/quad.c), which is
+/* Few channels, of an image: more of them, so that their number is a multiple of 4, with weights of 0. Then products go four at a time (kir/word.c), which is
  * worth a copy of the image where each element serves many products. Gives the axis of the body, or -1. */
 enum { MANY_OUTPUTS = 16, FEW_TERMS = 3 };
 static int few_channels(const Graph *g, const Node *body, uint32_t axes, const Quantised *v, const Quantised *w)
@@ -129,7 +127,8 @@ static Node *on_integers(Graph *g, const Node *f, bool quads)
     int side = q[1].q->op == OP_const ? 1 : q[0].q->op == OP_const ? 0 : -1;
     if (side < 0) return NULL;
     Quantised *w = &q[side], *v = &q[1 - side];
-    if (w->zero != 0 || w->view->npred || w->q->dt != DT_i8 || v->q->dt != DT_u8) return NULL;
+    if (w->zero != 0 || w->view->npred || w->q->dt != DT_i8 || (v->q->dt != DT_u8 && !quads)) return NULL;
+    if (v->q->dt == DT_i8) { v->q = byte_moved(g, v->q, 128, DT_u8); v->zero += 128; }       /* instructions want unsigned times signed bytes */
     int64_t terms = 1;
     bool fours = false;
     const Node *body = f->in[0];
@@ -161,11 +160,9 @@ static Node *on_integers(Graph *g, const Node *f, bool quads)
     Node *sum = g_fold(g, FOLD_sum, g2(g, OP_mul, g_cast(g, rx, in), g_cast(g, rw, in)), f->axes, false);
     if (sum->rank != f->rank) return NULL;
     if (v->zero) {
-        Quantised now = { w->q, NULL, 0, w->view };
-        if (few < 0) now = (Quantised){ rw->in[0], NULL, 0, &rw->view };
-        Node *w_sum = weight_sums(g, body, f, f->axes, &now, v->zero);
+        Node *w_sum = few < 0 ? operand_sum(g, body, f, f->axes, rw->in[0], &rw->view) : operand_sum(g, body, f, f->axes, w->q, w->view);
         if (!w_sum) return NULL;
-        sum = g2(g, OP_sub, sum, g_cast(g, w_sum, in));
+        sum = g2(g, OP_sub, sum, g_cast(g, g2(g, OP_mul, w_sum, g_int(g, DT_i32, v->zero)), in));
     }
     Node *scale = g2(g, OP_mul, (Node *)v->scale, (Node *)w->scale);
     return g2(g, OP_mul, g_cast(g, sum, DT_f32), scale);

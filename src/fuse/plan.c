@@ -73,6 +73,7 @@ static void mark_constant(Planner *p)
             if (have > most) most = have;
         }
         if (n->op != OP_view && n->op != OP_const && c && count_hint(p, n) > 4 * most) c = false;
+        if (p->inner[id]) c = false;
         p->constant[id] = c;
     }
 }
@@ -453,6 +454,18 @@ static void place_rows(Planner *p, Node *f)
     group_take(p, home, f, kept);
 }
 
+/* Sums of products of narrow numbers that are widened behind a view, as narrow.c writes them. */
+static bool is_inner(const Node *n) { return n->op == OP_cast && n->in[0]->op == OP_view && dtype_size(n->dt) > dtype_size(n->in[0]->dt); }
+static void mark_inner(Planner *p)
+{
+    for (int id = 0; id < p->g->node.n; id++) {
+        const Node *f = p->g->node.at[id], *x = f->op == OP_fold ? f->in[0] : NULL;
+        if (x && x->op == OP_view && !x->view.npred) x = x->in[0];
+        if (!x || x->op != OP_mul || !is_inner(x->in[0]) || !is_inner(x->in[1]) || f->kind != FOLD_sum) continue;
+        p->inner[id] = p->inner[x->in[0]->id] = p->inner[x->in[1]->id] = 1;
+    }
+}
+
 /* Follows a fold's body down to what it reads; collects the body's elementwise nodes. False: something reads at every point, so no contraction. */
 typedef struct Body { VEC(Node *) node; const Node *fold; Group *own; Dim *count; bool covered, whole, costly; int again; } Body;   /* own: an elementwise kernel that only feeds the fold */
 static void body_walk(Planner *p, Body *b, Node *n, Dim *const *idx, int depth)
@@ -505,7 +518,7 @@ static bool is_contraction(Planner *p, const Node *f, Body *b)
         body_walk(p, b, f->in[0], idx, 0);
         if (!b->covered) refuse(p, own, f, "map_dot", "repeating it for each point costs more than reading it");
     }
-    return !b->covered;
+    return !b->covered || p->inner[f->id];
 }
 
 static void place_fold(Planner *p, Node *f)
@@ -869,11 +882,13 @@ Plan *plan_make(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, bool fuse, bo
     p->pure = NEWS(a, uint8_t, n);
     p->thin = NEWS(a, uint8_t, n);
     p->spread = NEWS(a, uint8_t, n);
+    p->inner = NEWS(a, uint8_t, n);
     p->uses = NEWS(a, int, n);
     p->folds = NEWS(a, int, n);
     p->readers = arena_alloc(a, size_mul(a, sizeof *p->readers, (size_t)n));
     p->writers = arena_alloc(a, size_mul(a, sizeof *p->writers, (size_t)n));
     mark_live(p);
+    if (stream) mark_inner(p);
     mark_constant(p);
     if (fuse) mark_spread(p);
     if (!fuse) mark_moves(p);

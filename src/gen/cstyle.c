@@ -159,6 +159,13 @@ static bool is_long(const Printer *p, const KBlock *b, int from, int to)
     return (n > 5 || dear) && p->k->mr > 2 && n * p->k->mr * (p->lane ? p->nv : 1) > LONG_ROWS;
 }
 
+void print_row(Printer *p)
+{
+    const char *r = print_var(p, p->k->row_var);
+    if (rows_whole(p->k) || p->shifted || p->inside) print_line(p, "const i64 %sm = %s + m;", r, r);
+    else print_line(p, "const i64 %sr = %s + m, %sm = imin(%sr, %s - 1);", r, r, r, r, print_dim(p, p->k->row_extent));
+}
+
 static void print_segment(Printer *p, const KBlock *b, int from, int to)
 {
     const LoopKernel *k = p->k;
@@ -178,13 +185,11 @@ static void print_segment(Printer *p, const KBlock *b, int from, int to)
         phase(p, b, from, to, 0);
         if (phase_any(p, b, from, to, 3, VARY_lane)) { vectors_open(p); phase(p, b, from, to, VARY_lane); vectors_close(p); }
         if (phase_any(p, b, from, to, VARY_row, VARY_row)) {
-            const char *r = print_var(p, k->row_var);
-            p->rolled = is_long(p, b, from, to);
+            p->rolled = !k->unit && is_long(p, b, from, to);
             for (int i = from; i < to && p->rolled; i++)
                 if (b->stmt.at[i].kind == KS_val && b->stmt.at[i].val->kind == KV_fold && (b->stmt.at[i].vary & VARY_row)) print_rolled(p, b->stmt.at[i].val->fold);
-            print_line(p, "%sfor (int m = 0; m < %d; m++) {", p->rolled ? "" : "UNROLL ", k->mr);
-            if (rows_whole(k) || p->shifted || p->inside) print_line(p, "const i64 %sm = %s + m;", r, r);
-            else print_line(p, "const i64 %sr = %s + m, %sm = imin(%sr, %s - 1);", r, r, r, r, print_dim(p, k->row_extent));
+            print_line(p, "%sfor (int m = 0; m < %d; m++) {", p->rolled || k->unit ? "" : "UNROLL ", k->mr);
+            print_row(p);
             p->in_m = true;
             phase(p, b, from, to, VARY_row);
             if (phase_any(p, b, from, to, 3, VARY_row | VARY_lane)) { vectors_open(p); phase(p, b, from, to, VARY_row | VARY_lane); vectors_close(p); }
@@ -414,7 +419,7 @@ static void print_loop_once(Printer *p, const KLoop *o)
     if (o->chunk) {
         print_line(p, "{");
         chunk_open(p, o, v, o->from ? print_dim(p, o->from) : "0", n);
-        print_line(p, "for (i64 %s = %sc; %s < %se; %s++) {", v, v, v, v, v);
+        print_line(p, "for (i64 %s = %sc; %s < %se; %s += %lld) {", v, v, v, v, v, o->step > 1 ? (long long)o->step : 1);
         print_block(p, o->body);
         print_line(p, "}");
         chunk_close(p, o);
@@ -437,6 +442,8 @@ static void print_loop_once(Printer *p, const KLoop *o)
 
 static void print_loop(Printer *p, const KLoop *o)
 {
+    const KFold *f = p->k->unit && o->body->stmt.n ? o->body->stmt.at[o->body->stmt.n - 1].fold : NULL;
+    if (f && f->unit) { print_unit(p, o, f); return; }
     const char *inside = o->split && !p->inside ? print_inside(p, o) : NULL;
     if (!inside) { print_loop_once(p, o); return; }
     print_line(p, "if (%s) {", inside);

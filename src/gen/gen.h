@@ -83,6 +83,8 @@ typedef struct Printer {
     uint8_t *array;                     /* by value id: it is an array over the tile */
 } Printer;
 void print_block(Printer *p, const KBlock *b);
+void print_row(Printer *p);                                      /* this row of a tile, inside its loop */
+void print_unit(Printer *p, const KLoop *o, const KFold *f);     /* gen_unit.c: the loop o of a fold on a unit for tiles */
 /* Finds out which values must be arrays; before the first print_block. */
 void print_prepare(Printer *p);
 /* A kernel whose last loop runs late: what it needs of the point before is declared, kept at the end of a point, and in the end the last point is finished. */

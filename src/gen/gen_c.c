@@ -12,7 +12,7 @@
 Vectors gen_c_vectors(const char *isa)
 {
     const IsaInfo *i = isa_find(isa);
-    return (Vectors){ .lanes = i->lanes, .quads = i->quads };
+    return (Vectors){ .lanes = i->lanes, .dots = i->dots };
 }
 
 static void template_put(Text *t, const char *s, const char *with)
@@ -40,6 +40,7 @@ const char *gen_c_prelude(Arena *a, const char *isa)
         template_put(&t, prelude_math, "v");
         template_put(&t, prelude_casts, "v");
         text_put(&t, prelude_folds, strlen(prelude_folds));
+        if (gen_c_vectors(isa).dots & DOT_tiles) text_put(&t, prelude_units, strlen(prelude_units));
     }
     return t.at;
 }
@@ -124,7 +125,9 @@ void gen_c(Ctx *cx, Arena *a, const char *isa, const LoopKernel *k, KernelSource
     print_prepare(&p);
     p.shifted = may_shift(&p);
     print_block(&p, k->top);
+    if (k->unit) print_line(&p, "const u8 *unit_at = 0;\n    i64 unit_row = -1;\n    unit_open();");
     print_points(&p, k);
+    if (k->unit) print_line(&p, "unit_close();");
     if (k->stream) print_line(&p, "fence();");
     text_add(&body, "}\n");
 
@@ -151,7 +154,7 @@ void gen_c(Ctx *cx, Arena *a, const char *isa, const LoopKernel *k, KernelSource
     char name[40];
     snprintf(name, sizeof name, "k_%016llx", (unsigned long long)hash_bytes(t.at, t.n, 1));
     Text all = { .arena = a };
-    gen_head(&all, k, k->mr > 1 ? arena_fmt(a, "tile of %d rows", k->mr) : NULL);
+    gen_head(&all, k, k->mr > 1 ? arena_fmt(a, "tile of %d rows%s", k->mr, k->unit ? ", on the unit for tiles" : "") : NULL);
     size_t comment = all.n;
     text_add(&all, "void %s", name);
     text_put(&all, t.at, t.n);

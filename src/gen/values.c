@@ -354,8 +354,8 @@ static const char *declare(Printer *p, const KVal *v)
 static const char *load_pointer(Printer *p, const KVal *v)
 {
     const char *off = print_dim(p, v->at.off);
-    if (v->quad == QUAD_bytes) return arena_fmt(p->arena, "(const i32 *)(%s)", pointer(p, v->buf, off));
-    if (v->quad == QUAD_words) return arena_fmt(p->arena, "(const i32 *)b%d + %s", v->buf, off);
+    if (v->word == WORD_elements) return arena_fmt(p->arena, "(const i32 *)(%s)", pointer(p, v->buf, off));
+    if (v->word == WORD_words) return arena_fmt(p->arena, "(const i32 *)b%d + %s", v->buf, off);
     return pointer(p, v->buf, off);
 }
 
@@ -467,7 +467,7 @@ static bool same_value(const KVal *a, const KVal *b, int depth)
 {
     if (a == b) return true;
     if (depth > 8 || a->kind != b->kind || a->op != b->op || a->dt != b->dt || a->nin != b->nin || a->nopnd || b->nopnd) return false;
-    if (a->kind == KV_load) return a->buf == b->buf && a->at.off == b->at.off && !a->at.npred && !b->at.npred && a->quad == b->quad;
+    if (a->kind == KV_load) return a->buf == b->buf && a->at.off == b->at.off && !a->at.npred && !b->at.npred && a->word == b->word;
     if (a->kind == KV_const) return a->imm.u == b->imm.u;
     if ((a->kind != KV_ew && a->kind != KV_cast) || a->saturate != b->saturate) return false;
     for (int i = 0; i < a->nin; i++) if (!same_value(a->in[i], b->in[i], depth + 1)) return false;
@@ -734,6 +734,7 @@ void print_fold(Printer *p, const KFold *f)
     if (nan_apart(p, f)) print_line(p, "u16 nan%d%s = { 0 };", f->id, (acc_vary(f) & VARY_row) && p->k->mr > 1 ? arena_fmt(p->arena, "[%d]", p->k->mr) : "");
     print_line(p, "%s%s a%d%s;", ctype(f->dt), acc_suffix(f), f->id, acc_dims(p, f));
     if (is_arg(f)) print_line(p, "i64%s x%d%s;", acc_suffix(f), f->id, acc_dims(p, f));
+    if (f->unit) return;
     acc_each(p, f, true);
     print_line(p, "%s = %s;", acc_name(p, f, "a"), print_identity(p, f));
     if (is_arg(f)) print_line(p, "%s = %s;", acc_name(p, f, "x"), acc_vary(f) & VARY_lane ? "splat_i64v(0)" : "0");
@@ -782,7 +783,7 @@ void print_update(Printer *p, const KStmt *s)
         print_line(p, "%s |= nan_f32v(%s);", nan_name(p, f), x);
         return;
     }
-    if (f->quad) e = arena_fmt(p->arena, "dot4%s(%s, %s, %s)", sv, operand(p, f->mul_a, vary), operand(p, f->mul_b, vary), a);
+    if (f->words) e = arena_fmt(p->arena, "dot%d%s(%s, %s, %s)", f->words, sv, operand(p, f->mul_a, vary), operand(p, f->mul_b, vary), a);
     else if (f->mul_a) e = arena_fmt(p->arena, "fma_%s%s(%s, %s, %s)", t, sv, operand(p, f->mul_a, vary), operand(p, f->mul_b, vary), a);
     else {
         const char *op = fold_op(f->kind, f->dt, &infix), *v = operand(p, f->value, vary);

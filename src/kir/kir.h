@@ -27,7 +27,7 @@ struct KVal {
     Scalar imm;                         /* const; load: the fill value where not valid */
     Dim *dim;                           /* index: the number, as i64; random: the counter; check: the limit */
     int buf; KAddr at;                  /* load; valid: at.pred */
-    enum { QUAD_none, QUAD_bytes, QUAD_words } quad;     /* load: four bytes as one word; the address counts bytes, or words */
+    enum { WORD_none, WORD_elements, WORD_words } word;  /* load: neighbours as one word of 32 bits; the address counts elements, or words */
     int nopnd; KVal **opnd;             /* values whose numbers occur in dim or at */
     Dim *ahead;                         /* load: so many elements further on lies what the next turn reads: its line is fetched now; or NULL */
     bool saturate;
@@ -40,7 +40,8 @@ struct KVal {
 struct KFold {                          /* an accumulator, declared before its outermost loop */
     FoldKind kind; DType dt; bool last, running;    /* running: a scan, its value is used in the loop */
     KVal *value, *mul_a, *mul_b;        /* of each iteration; mul_a and mul_b: value is their product and serves nothing else */
-    bool quad;                          /* the factors are words of four bytes, unsigned and signed: quad.c */
+    int words;                          /* > 0: the factors are words of so many terms (word.c): 4 bytes, unsigned and signed, or 2 of bf16 */
+    bool unit; int room; int64_t room_row;      /* on a unit for tiles (unit.c): the buffer for copies of the rows, and bytes from one to the next */
     KVal *index;                        /* arg folds: the position, i64 */
     KVal *result;
     KLoop *loop, *own;                  /* outermost of its loops; the one of them that runs in lanes, or NULL */
@@ -75,8 +76,9 @@ typedef struct KStmt {
 struct KBlock { VEC(KStmt) stmt; KLoop *loop; KBlock *up; int depth; };
 
 /* scratch: a private row of `size` elements, no parameter; twice: it exists twice, for late loops. packed: copied for this kernel, place k of its memory holding axis order[k];
- * panel > 0: then, as a matrix of rows of `width` elements, in blocks of so many columns (panel.c), the last one filled up with zeros. */
-typedef struct KBuf { const Node *node; DType dt; bool read, write, scratch; Dim *size; bool packed; uint8_t order[MAX_RANK]; int64_t panel; Dim *width; bool quad; bool twice; } KBuf;
+ * panel > 0: then, as a matrix of rows of `width` elements, in blocks of so many columns (panel.c), the last one filled up with zeros;
+ * words: rows by so many terms (word.c); rows: filled up to so many, or 0. */
+typedef struct KBuf { const Node *node; DType dt; bool read, write, scratch; Dim *size; bool packed; uint8_t order[MAX_RANK]; int64_t panel; Dim *width; int words; int64_t rows; bool twice; } KBuf;
 typedef struct KAxis { Dim *var, *extent; int64_t step; } KAxis;     /* a parallel variable; it advances by step */
 typedef struct Sched {                  /* knobs; 0: as tile.c and sched.c choose */
 #define KNOB(name, kinds, values, text) int name;
@@ -97,7 +99,7 @@ typedef struct LoopKernel {
     const Subgraph *sub;
     VEC(KBuf) buf;
     int npar; KAxis par[MAX_RANK + 1];  /* outermost first */
-    int lanes; bool quads;              /* 1: scalar code; quads: see Vectors */
+    int lanes, dots;                    /* 1: scalar code; see Vectors */
     Dim *row_var, *row_extent; int mr;  /* row tile: row_var advances by mr > 1 */
     Dim *vec_var;                       /* parallel variable whose blocks the vector loop runs, or NULL */
     int pack;                           /* > 1: a thread takes so many neighbours in the last parallel axis, which advances by that */
@@ -108,6 +110,7 @@ typedef struct LoopKernel {
     const KLoop *look;                  /* or NULL: the loop of a running fold whose parts, of LOOK_PART elements, groups share */
     KProduct *product;                  /* or NULL: a group takes a block of rows and columns of a contraction */
     int threads, team;                  /* GPU (0 elsewhere): threads of a group; team > 1: a group takes one point at a time, its loops over the row are dealt out */
+    bool unit;                          /* its fold runs on a unit for tiles: unit.c */
     bool stream;                        /* stores pass the caches by */
     KLoop *late, *during;               /* the last loop of a point runs during that loop of the next one; or NULL */
     KBlock *top, *body;                 /* before the parallel loop; in it */
@@ -164,9 +167,9 @@ KVal *stream_packed(Lowering *l, const KVal *load);                    /* NULL: 
 
 /* Lowers and schedules a subgraph for such vectors. Raises UNSUPPORTED when a dtype has no spelling in kernels; the caller then runs
  * the subgraph by the interpreter. */
-/* What kernels are lowered for: floats in a vector; whether four products of bytes are added by one instruction; whether a group that has begun goes on while
- * others wait for it. */
-typedef struct Vectors { int lanes; bool quads, waits; } Vectors;
+/* What kernels are lowered for: floats in a vector; which sums of products have an instruction (DOT_...); whether a group that has begun goes on while others
+ * wait for it. */
+typedef struct Vectors { int lanes, dots; bool waits; } Vectors;
 enum { LANES_simt = 0 };                /* scalar code for groups of threads: a GPU */
 LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Vectors v);
 LoopKernel *kernel_lower_as(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Vectors v, const Sched *sched);
@@ -201,7 +204,10 @@ bool kernel_streams(const Graph *g, const Subgraph *sub);
 void window_bounds(LoopKernel *k);                            /* bounds.c: loops over windows leave padding out; after the tile is chosen */
 void kernel_rows(LoopKernel *k);                              /* rows.c: with lanes along the rows; with lanes across them: */
 void kernel_columns(LoopKernel *k);
-void quad_choose(LoopKernel *k, KLoop *vec);                  /* quad.c; before: */
+void word_choose(LoopKernel *k, KLoop *vec);                  /* word.c; before: */
+/* unit.c: the fold f of words of x along the loop o on a unit for tiles; false: that does not serve, and nothing is done. */
+enum { UNIT_TILE_ROWS = 16, UNIT_TILE_BYTES = 64 };          /* of its registers */
+bool unit_choose(LoopKernel *k, KLoop *vec, KFold *f, const KLoop *o, const KVal *x, int terms);
 void panel_choose(LoopKernel *k, KLoop *vec);                 /* panel.c */
 void buf_pack(KBuf *b);                                       /* it is packed, if not yet, in its own order */
 void quantise_choose(LoopKernel *k);                          /* quantise.c: quantisations in lanes, without a division; after kernel_vary() */

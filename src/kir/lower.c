@@ -777,7 +777,7 @@ static LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, 
 {
     const int lanes = v.lanes;
     LoopKernel *k = NEW(a, LoopKernel);
-    k->g = g; k->arena = a; k->sub = sub; k->lanes = lanes; k->quads = v.quads; k->waits = v.waits; k->mr = 1;
+    k->g = g; k->arena = a; k->sub = sub; k->lanes = lanes; k->dots = v.dots; k->waits = v.waits; k->mr = 1;
     Lowering *l = NEW(a, Lowering);
     *l = (Lowering){ .cx = cx, .arena = a, .g = g, .sub = sub, .k = k };
     l->done = NEWS(a, uint8_t, sub->nstore + 1);

@@ -230,7 +230,7 @@ bool fold_in_loop(const KFold *f, const KLoop *o)
     return f->kind == FOLD_sum && !f->running && f->loop && dtype_is_float(f->dt) && dtype_info[f->dt].compute == DT_f32 && o->body->depth >= f->loop->body->depth;
 }
 
-static int64_t loop_unit(const LoopKernel *k, const KLoop *o) { return o->vector ? (int64_t)o->nv * k->lanes : o->team ? o->team : 1; }
+static int64_t loop_unit(const LoopKernel *k, const KLoop *o) { return o->vector ? (int64_t)o->nv * k->lanes : o->team ? o->team : o->step > 1 ? o->step : 1; }
 
 /* Additions to one accumulator in an iteration of o, of whose body b is a part. */
 static int64_t sum_steps(const LoopKernel *k, const KLoop *o, const KBlock *b);
@@ -331,7 +331,7 @@ void kernel_schedule(LoopKernel *k)
     KLoop *vec = k->vec_var ? loop_inside(k->body, k->vec_var) : NULL;
     if (k->sub->kind == SUB_stream) {
         for (int i = 0; vec && i < k->npar; i++) if (k->par[i].var == k->vec_var) k->par[i].step = (int64_t)vec->nv * k->lanes;
-    } else if (k->sub->kind == SUB_dot && k->lanes > 1) { tile_choose(k, vec); window_bounds(k); quad_choose(k, vec); panel_choose(k, vec); }
+    } else if (k->sub->kind == SUB_dot && k->lanes > 1) { tile_choose(k, vec); window_bounds(k); word_choose(k, vec); panel_choose(k, vec); }
     else if (vec) {
         int64_t step = k->sched.block ? BLOCK_UNIT * k->sched.block : BLOCK;
         if (has_update(vec->body)) {

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -141,6 +142,9 @@ static const CpuFeature features[] = {
     {"-mavx512f",    "avx512", 7, 0, 1, 16}, {"-mavx512bw",   "avx512", 7, 0, 1, 30},
     {"-mavx512dq",   "avx512", 7, 0, 1, 17}, {"-mavx512vl",   "avx512", 7, 0, 1, 31},
     {"-mavx512cd",   "avx512", 7, 0, 1, 28}, {"-mavx512vnni", "avx512vnni", 7, 0, 2, 11},
+    {"-mavx512bf16", "avx512bf16", 7, 1, 0, 5},
+    {"-mamx-tile",   "amx",    7, 0, 3, 24}, {"-mamx-bf16",   "amx",    7, 0, 3, 22},
+    {"-mamx-int8",   "amx",    7, 0, 3, 25},
 };
 /* clang-format on */
 
@@ -149,6 +153,17 @@ static bool feature_there(const CpuFeature *f)
     unsigned r[4] = { 0 };
     return __get_cpuid_count((unsigned)f->leaf, (unsigned)f->sub, &r[0], &r[1], &r[2], &r[3]) &&
            (r[f->reg] >> f->bit & 1);
+}
+
+/* May this process use the registers of the unit for tiles? Linux gives them to those that ask: for all
+ * threads, and for good. */
+static bool tiles_given(void)
+{
+    enum { ASK = 0x1023 /* ARCH_REQ_XCOMP_PERM */, TILE_DATA = 18 };
+    for (size_t i = 0; i < COUNT_OF(features); i++)
+        if (!strcmp(features[i].isa, "amx") && !feature_there(&features[i]))
+            return false;
+    return syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
 }
 #endif
 
@@ -163,7 +178,11 @@ static const char *isa_native(void)
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
         return "avx2";
-    return __builtin_cpu_supports("avx512vnni") ? "avx512vnni" : "avx512";
+    if (!__builtin_cpu_supports("avx512vnni"))
+        return "avx512";
+    if (!__builtin_cpu_supports("avx512bf16"))
+        return "avx512vnni";
+    return tiles_given() ? "amx" : "avx512bf16";
 #elif defined(__aarch64__)
     return "neon";
 #else

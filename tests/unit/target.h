@@ -4,7 +4,7 @@
 #include "api/segment.h"
 #include <string.h>
 
-static const char *const isa_names[] = { "avx512vnni", "avx512", "avx2", "sse2", "neon", "plain" };
+static const char *const isa_names[] = { "amx", "avx512bf16", "avx512vnni", "avx512", "avx2", "sse2", "neon", "plain" };
 
 /* False when the machine cannot run it, or SN_ISA asks for another one. Nothing is kept on disk. */
 static inline bool isa_open(Ctx *cx, Arena *a, const char *isa, Target *t)

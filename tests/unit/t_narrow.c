@@ -1,0 +1,171 @@
+/* Products of matrices of narrow numbers on every instruction set, those that multiply bytes, pairs of bfloat16 and whole tiles included, against sums in double:
+ * sizes that fill no vector, tile or word, fewer rows than a tile, batches, signed and unsigned bytes with zero points, numbers that are not finite. On a
+ * machine without a unit for tiles its kernels run on one in plain C (tiles.h). */
+#include "test.h"
+#include "target.h"
+#include "tiles.h"
+
+#include <math.h>
+#include <stdio.h>
+
+typedef struct Case { DType x, w; int64_t batch, m, n, k; int zx, zw; bool turned; } Case;     /* turned: w lies [n, k] */
+typedef struct Job { Ctx *cx; Arena *a; const Target *t; const Case *c; } Job;
+
+static void *numbers(Arena *a, DType t, int64_t n, uint64_t seed, bool special)
+{
+    uint8_t *p = arena_alloc(a, (size_t)n * dtype_size(t) + 1);
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t r = random_word(seed, (uint64_t)i);
+        Scalar s = dtype_is_float(t) ? (Scalar){ .f = ((double)(r % 255) - 127) / 64 } : (Scalar){ .i = (int64_t)(r & 255) - (t == DT_i8 ? 128 : 0) };
+        if (special && dtype_is_float(t)) s.f = r % 97 == 3 ? INFINITY : r % 97 == 4 ? NAN : r % 97 == 5 ? -0.0 : r % 97 == 6 ? 3e38 : s.f;
+        scalar_store(t, p + (size_t)i * dtype_size(t), s);
+    }
+    return p;
+}
+
+static double number_at(DType t, const uint8_t *p, int64_t i)
+{
+    Scalar s = scalar_load(t, p + (size_t)i * dtype_size(t));
+    return dtype_is_float(t) ? s.f : (double)s.i;
+}
+
+static Node *known(Graph *g, Arena *a, DType dt, int rank, const int64_t *dims, void *data)
+{
+    Tensor *t = NEW(a, Tensor);
+    tensor_init(g->cx, t, dt, rank, dims);
+    t->data = data;
+    return g_const(g, t);
+}
+
+/* One run, and its result against sums in double. */
+static void check_run(Ctx *cx, const Job *j, Segment *s, const Tensor *in, const uint8_t *x, const uint8_t *w, const uint8_t *b)
+{
+    const Case *c = j->c;
+    bool floats = dtype_is_float(c->x);
+    DType wide = floats ? DT_f32 : DT_i32;
+    int64_t count = c->batch * c->m * c->n, syms[4] = { 0 };
+    Tensor out = { .data = arena_alloc(j->a, (size_t)count * 4 + 1) };
+    size_t bytes = (size_t)count * 4;
+    segment_run(cx, j->a, s, in, syms, &out, &bytes, NULL);
+    for (int64_t i = 0; i < count; i++) {
+        double sum = 0, size = 0;
+        int64_t row = i / c->n, col = i % c->n;
+        for (int64_t k = 0; k < c->k; k++) {
+            double p = (number_at(c->x, x, row * c->k + k) - c->zx) * (number_at(c->w, w, c->turned ? col * c->k + k : k * c->n + col) - c->zw);
+            sum += p;
+            size += fabs(p);
+        }
+        sum += number_at(wide, b, col);
+        if (floats) {
+            float got = ((float *)out.data)[i];
+            double want = sum > 0 || isnan(sum) ? sum : 0;
+            bool over = fabs(size) > 3.3e38 && !isnan(sum);          /* what is between may overflow */
+            bool ok = isnan(want) ? isnan(got) : isinf(want) ? got == want : fabs(got - want) <= 1e-5 * size + 1e-6;
+            if (!ok && !over) fail(cx, E_INVALID, "%s: %lldx%lldx%lldx%lld: element %lld is %.9g, wanted %.9g", j->t->isa, (long long)c->batch, (long long)c->m, (long long)c->n, (long long)c->k, (long long)i, got, want);
+        } else if (((int32_t *)out.data)[i] != (int32_t)(int64_t)sum)
+            fail(cx, E_INVALID, "%s: %s x %s, %lldx%lldx%lldx%lld: element %lld is %d, wanted %.0f", j->t->isa, dtype_info[c->x].name, dtype_info[c->w].name, (long long)c->batch, (long long)c->m, (long long)c->n, (long long)c->k, (long long)i, ((int32_t *)out.data)[i], sum);
+    }
+}
+
+static void run_case(Ctx *cx, void *arg)
+{
+    Job *j = arg;
+    const Case *c = j->c;
+    Arena *a = j->a;
+    bool floats = dtype_is_float(c->x);
+    DType wide = floats ? DT_f32 : DT_i32;
+    int64_t dx[3] = { c->batch, c->m, c->k }, dw[2] = { c->turned ? c->n : c->k, c->turned ? c->k : c->n }, db[1] = { c->n }, one[1] = { 0 };
+    uint8_t *x, *w = numbers(a, c->w, c->k * c->n, 2, false), *b = numbers(a, floats ? DT_f32 : DT_i32, c->n, 3, false);
+    Graph *g = graph_new(cx, a);
+    Tensor in;
+    tensor_init(cx, &in, c->x, 3, dx);
+    Tensor hint = in;
+    Node *left = g_cast(g, graph_input(g, "x", c->x, 3, dx, NULL, &hint), wide), *right = g_cast(g, known(g, a, c->w, 2, dw, w), wide);
+    if (!floats) {
+        int32_t *z = arena_alloc(a, 8);
+        z[0] = c->zx; z[1] = c->zw;
+        left = g2(g, OP_sub, left, known(g, a, DT_i32, 0, one, &z[0]));
+        right = g2(g, OP_sub, right, known(g, a, DT_i32, 0, one, &z[1]));
+    }
+    if (c->turned) right = g_transpose(g, right, (int[]){ 1, 0 });
+    Node *r = g2(g, OP_add, g_matmul(g, left, right), known(g, a, wide, 1, db, b));
+    graph_output(g, "y", floats ? g2(g, OP_max, r, g_scalar(g, DT_f32, 0)) : r);
+    Segment *s = segment_new(cx, j->t, g, &(ProgramOptions){ .fuse = true, .threads = 1 });
+    for (int special = 0; special <= floats; special++) {
+        x = numbers(a, c->x, c->batch * c->m * c->k, 1, special);
+        in.data = x;
+        check_run(cx, j, s, &in, x, w, b);
+    }
+    segment_free(s);
+}
+
+static const Case cases[] = {
+    { DT_bf16, DT_bf16, 1, 37, 48, 64, 0, 0, false },  { DT_bf16, DT_bf16, 1, 33, 17, 66, 0, 0, false }, { DT_bf16, DT_bf16, 1, 5, 35, 30, 0, 0, true },
+    { DT_bf16, DT_bf16, 1, 1, 130, 34, 0, 0, false },  { DT_bf16, DT_bf16, 3, 20, 33, 2, 0, 0, false },  { DT_bf16, DT_bf16, 1, 150, 64, 2210, 0, 0, false },
+    { DT_bf16, DT_bf16, 1, 18, 16, 33, 0, 0, false },  { DT_bf16, DT_bf16, 1, 2, 3, 5000, 0, 0, true },  { DT_bf16, DT_bf16, 2, 140, 31, 32, 0, 0, true },
+    { DT_u8, DT_i8, 1, 37, 48, 64, 0, 0, false },      { DT_u8, DT_i8, 1, 33, 17, 68, 3, 0, false },     { DT_u8, DT_i8, 1, 5, 35, 28, 255, 0, true },
+    { DT_i8, DT_i8, 1, 40, 33, 132, 0, 0, false },     { DT_i8, DT_i8, 2, 7, 20, 64, -128, 5, true },    { DT_u8, DT_u8, 1, 34, 19, 64, 128, 127, false },
+    { DT_i8, DT_u8, 1, 1, 70, 36, 1, 200, false },     { DT_u8, DT_u8, 3, 20, 33, 4, 9, 0, true },       { DT_u8, DT_i8, 1, 150, 64, 2212, 7, -3, false },
+    { DT_i8, DT_i8, 1, 9, 9, 30, 2, 1, false },
+};
+
+static void check_target(void **state, const Target *t)
+{
+    Ctx *cx = *state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        Job j = { cx, arena_new(cx), t, &cases[i] };
+        Status st = guard_call(cx, run_case, &j);
+        if (st != E_OK) print_error("%s\n", cx->text);
+        arena_free(j.a);
+        assert_int_equal(st, E_OK);
+    }
+}
+
+/* Sets that differ in what they do with narrow numbers, and two that do nothing. */
+static void test_sets(void **state)
+{
+    static const char *const sets[] = { "amx", "avx512bf16", "avx512vnni", "avx2", "plain" };
+    Ctx *cx = *state;
+    for (size_t i = 0; i < COUNT_OF(sets); i++) {
+        Arena *a = arena_new(cx);
+        Target t;
+        if (isa_open(cx, a, sets[i], &t)) {
+            check_target(state, &t);
+            dev_cpu.close(t.device);
+        } else print_message("skipped: this machine has no %s\n", sets[i]);
+        arena_free(a);
+    }
+}
+
+/* What is printed for a unit for tiles, on one in plain C. */
+static void test_tiles(void **state)
+{
+    Ctx *cx = *state;
+    Arena *a = arena_new(cx);
+    Target t;
+    if (!isa_open(cx, a, "avx512bf16", &t) && !isa_open(cx, a, "avx512", &t)) {
+        arena_free(a);
+        print_message("skipped: this machine has no vectors of 16 floats\n");
+        skip();
+    }
+    t.isa = "amx";
+    t.vectors = gen_c_vectors("amx");
+    t.prelude = arena_fmt(a, "%s%s", tiles_text, gen_c_prelude(a, "amx"));
+    check_target(state, &t);
+    dev_cpu.close(t.device);
+    arena_free(a);
+}
+
+static int setup(void **state)
+{
+    static Ctx cx;
+    ctx_init(&cx);
+    *state = &cx;
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_sets), cmocka_unit_test(test_tiles) };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
