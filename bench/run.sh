@@ -68,7 +68,7 @@ for w in $what; do
             printf '%-24s %7s %10s %10s %6s %9s %9s %9s %8s %8s %8s\n' "model, $threads thread(s)" kernels unfused fused f/u 'cold s' 'warm s' 'first cold' 'first ms' 'temp u' 'temp f'
             for dir in $models; do
                 model_sizes "$dir"
-                "$BUILD/sinter" bench "$dir/model.onnx" "${sizes[@]}" --threads $threads --json 2>/dev/null | python3 -c '
+                { "$BUILD/sinter" bench "$dir/model.onnx" "${sizes[@]}" --threads $threads --json 2>/dev/null || true; } | python3 -c '
 import json, sys
 d = json.load(sys.stdin)
 print("%-24s %3d/%3d %7.3f ms %7.3f ms %6.2f %9.2f %9.3f %9.1f %8.1f %8d %8d" % (sys.argv[1], d["kernels_fused"], d["kernels_unfused"], d["ms_unfused"], d["ms_fused"],
