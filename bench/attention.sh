@@ -1,6 +1,6 @@
 #!/bin/bash
 # attention.sh [LENGTH]...: attention from the plain graph (12 heads of 64 numbers, float32, one batch): fused and unfused in turns, medians of one process, 1 thread.
-# Forms: no mask, causal, a window of 128 positions, ALiBi, scores capped, three heads to a key. Lengths: 512 1024 2048 4096. Temporary memory is
+# Forms: no mask, causal, a window of 128 positions, ALiBi, scores capped, three heads to a key, eight documents one after the other. Lengths: 512 1024 2048 4096. Temporary memory is
 # what lies between kernels; a streaming kernel has its blocks in scratch of each thread besides (some 60 kB at these sizes).
 set -euo pipefail
 BUILD=${BUILD:-build}
@@ -31,9 +31,25 @@ model "$T/cap.onnxtxt" 12 'd = Div(s, five) t = Tanh(d) m = Mul(t, five)'
 model "$T/grouped.onnxtxt" 4 'm = Identity(s)'
 
 printf '%-10s %8s %9s %12s %12s %6s %12s %12s\n' form length kernels unfused fused u/f 'temp u' 'temp f'
+model "$T/documents.onnxtxt" 12 'di = Unsqueeze(doc, second) dj = Unsqueeze(doc, first) c = Equal(di, dj) m = Where(c, s, low)'
+sed -i 's/64\] v)/64] v, int64[seq] doc)/' "$T/documents.onnxtxt"
+
+# documents FILE LENGTH: which of eight documents each position belongs to, as a file of NumPy's
+documents() {
+    python3 -c '
+import struct, sys
+n = int(sys.argv[2])
+head = "{\x27descr\x27: \x27<i8\x27, \x27fortran_order\x27: False, \x27shape\x27: (%d,), }" % n
+head += " " * (-(len(head) + 11) % 64) + "\n"
+open(sys.argv[1], "wb").write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() + struct.pack("<%dq" % n, *[8 * i // n for i in range(n)]))' "$1" "$2"
+}
+
 for seq in ${*:-512 1024 2048 4096}; do
-    for form in plain causal window alibi cap grouped; do
-        "$BUILD/sinter" bench "$T/$form.onnxtxt" -d seq="$seq" --threads 1 --json 2>/dev/null | python3 -c '
+    documents "$T/doc.npy" "$seq"
+    for form in plain causal window alibi cap grouped documents; do
+        input=()
+        [ $form != documents ] || input=(-i "doc=$T/doc.npy")
+        "$BUILD/sinter" bench "$T/$form.onnxtxt" -d seq="$seq" "${input[@]}" --threads 1 --json 2>/dev/null | python3 -c '
 import json, sys
 d = json.load(sys.stdin)
 print("%-10s %8s %4d/%4d %9.2f ms %9.2f ms %6.2f %12d %12d" % (sys.argv[1], sys.argv[2], d["kernels_fused"], d["kernels_unfused"], d["ms_unfused"], d["ms_fused"],

@@ -1,5 +1,6 @@
 #!/bin/bash
 # peers.sh [OPTION]... [MODEL.onnx]...: sinter beside ONNX Runtime, OpenVINO and PyTorch (Inductor): one table. --help lists the options.
+# peers.sh attention [LENGTH]... [--threads N]: attention in every form that their users would write (bench/attention_peers.py).
 #
 # The peers are installed from PyPI into a scratch environment, once: the folder SN_PEERS, else BUILD/peers. What cannot be installed is left out of the
 # table, with a line that says why. Without MODELs: those of $SN_CASES/models, and the light models, whose weights are filled in first.
@@ -19,6 +20,9 @@ for package in numpy onnx onnxruntime openvino torch; do
     else echo "peers.sh: $package could not be installed: $(tail -n 1 "$peers/pip-$package.log")" >&2; fi
 done
 
+export SN_CACHE=${SN_CACHE:-$peers/kernels} TORCHINDUCTOR_CACHE_DIR=$peers/inductor
+[ "${1:-}" != attention ] || exec "$python" bench/attention_peers.py --lib "$BUILD/libsinter.so" "${@:2}"
+
 # the light models, with weights
 light=$peers/light
 if [ -d "$SN_CASES/light" ] && [ -e "$SN_CASES/onnx.tar.xz" ]; then
@@ -32,5 +36,4 @@ if [ -d "$SN_CASES/light" ] && [ -e "$SN_CASES/onnx.tar.xz" ]; then
         ln -sf "$(realpath "$want")" "$dir/test_data_set_0/output_0.pb"
     done
 fi
-export SN_CACHE=${SN_CACHE:-$peers/kernels} TORCHINDUCTOR_CACHE_DIR=$peers/inductor
 exec "$python" bench/peers.py --lib "$BUILD/libsinter.so" --work "$peers/work" --folders "$SN_CASES/models" "$light" -- "$@"

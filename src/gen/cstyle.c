@@ -59,7 +59,7 @@ static void escape_walk(Escape *x, const KBlock *b, int nv)
             x->p->k = was;
             seg = ++x->seg;
             break;
-        case KS_fold: break;
+        case KS_fold: case KS_skip: break;
         }
     }
 }
@@ -81,6 +81,7 @@ static void print_stmt(Printer *p, const KStmt *s)
     case KS_val: print_val(p, s->val); break;
     case KS_store: print_store(p, s); break;
     case KS_update: print_update(p, s); break;
+    case KS_skip: print_line(p, "if (!(%s)) continue;", print_operand(p, s->val)); break;
     case KS_fold: case KS_loop: break;
     }
 }

@@ -482,11 +482,23 @@ static bool below_largest(const KVal *v)
     return f->kind == FOLD_max && !f->running && f->value && same_value(v->in[0], f->value, 0);
 }
 
+/* The same where a cascade's blocks have had a part of the row: the maximum so far, of all that x may be by then. */
+static bool under_pivot(Graph *g, const Node *n)
+{
+    const Node *m = n && n->op == OP_sub ? n->in[1] : NULL, *x = m ? n->in[0] : NULL;
+    if (!m || m->op != OP_view || m->view.npred) return false;
+    const Node *f = m->in[0];
+    if (f->op != OP_fold || f->kind != FOLD_max || f->in[0] != x) return false;
+    for (int k = 0, r = 0; k < x->rank; k++)         /* the view puts each row's maximum at all its places */
+        if (!(f->axes >> k & 1) && m->view.idx[r++] != dim_idx(g, k, m->dims[k])) return false;
+    return true;
+}
+
 static const char *spelled(Printer *p, const KVal *v)
 {
     const char *bound = bounded(p, v);
     if (bound) return bound;
-    if (v->op == OP_exp && v->dt == DT_f32 && !p->simt && lanes(p, v->vary) && !p->lane_of && below_largest(v->in[0])) return arena_fmt(p->arena, "expdown_f32v(%s)", operand(p, v->in[0], v->vary));
+    if (v->op == OP_exp && v->dt == DT_f32 && !p->simt && lanes(p, v->vary) && !p->lane_of && (below_largest(v->in[0]) || under_pivot(p->g, v->in[0]->node))) return arena_fmt(p->arena, "expdown_f32v(%s)", operand(p, v->in[0], v->vary));
     if (v->op == OP_where)
         return arena_fmt(p->arena, "sel_%s%s(%s, %s, %s)", ctype(v->dt), suffix(p, v->vary), operand(p, v->in[0], v->vary), operand(p, v->in[1], v->vary), operand(p, v->in[2], v->vary));
     DType held = dtype_info[v->in[0]->dt].compute;

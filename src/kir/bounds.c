@@ -1,16 +1,28 @@
-/* Where along its axis a cascade has anything, and a window anything but padding: bounds in closed form.
+/* Where along its axis a cascade has anything, and a window anything but padding: bounds in closed form; and blocks that numbers read from memory empty.
  *
  * A mask makes scores -inf, which leaves maxima as they are and gives weights of 0. From each fold down to the condition of its mask; a condition that compares
  * integers affine in the axis and the row (positions, sizes, numbers that are the same for all rows of a tile: a length) becomes a bound of the axis, taken
  * over the first and the last row of the tile. and: both bounds; or: the wider ones; anything else: no bound. So causal masks, windows, prefixes
  * and lengths visit what they need, for any sizes. Only fills of -inf count: after a finite one, a row could still need what it hides.
- * What a masked place is multiplied with is taken to be finite: 0 * inf is not looked for where nothing is visited. */
+ * What a masked place is multiplied with is taken to be finite: 0 * inf is not looked for where nothing is visited.
+ *
+ * Where a condition compares numbers that are read (the documents that positions belong to), intervals decide for each block of the axis and tile of rows: the least
+ * and the largest number of the block, and of the tile. If no pair of them can meet the condition, the block is left out. */
 #include "kir/kir.h"
 
 #include <math.h>
 
 typedef struct Range { Dim *lo, *hi; } Range;            /* lo <= axis < hi; NULL: no bound */
-typedef struct Bounding { Lowering *l; Graph *g; Dim *j, *row, *first, *last; } Bounding;
+typedef struct Span { KVal *lo, *hi; } Span;              /* lo <= an integer <= hi in the whole block and tile */
+typedef struct Spanned { const Node *n; bool by_j; Span span; } Spanned;
+typedef struct Test { bool known; KVal *v; } Test;       /* may a condition hold somewhere in block and tile? Not known: it may */
+typedef struct Tested { const Node *n; bool want; Test test; } Tested;
+typedef struct Bounding {
+    Lowering *l; Graph *g; Dim *j, *row, *first, *last;
+    Dim *start, *end; int steps; bool dry, reads;       /* the block; dry: nothing is made, only found out whether numbers along the axis are read */
+    VEC(Spanned) spans;
+    VEC(Tested) tests;                       /* of nodes of the cascade, each of which has one index */
+} Bounding;
 
 static Range range_both(Graph *g, Range a, Range b)
 {
@@ -33,6 +45,13 @@ static bool through_views(const Bounding *b, const Node **n, Dim **at)
         for (int k = 0; k < (*n)->rank; k++) at[k] = to[k];
     }
     return true;
+}
+
+/* Does the kernel read n from memory? */
+static bool is_read(const Lowering *l, const Node *n)
+{
+    int home = l->sub->home[n->id];
+    return (n->op == OP_input || home >= 0 || home == HOME_memory) && home != l->sub->id;
 }
 
 /* An integer node at an index as an expression, or NULL. */
@@ -58,7 +77,7 @@ static Dim *integer_at(const Bounding *b, const Node *n, Dim *const *idx, int de
     default: break;
     }
     for (int k = 0; k < n->rank; k++) if (dim_uses(at[k], b->j->var) || dim_uses(at[k], b->row->var)) return NULL;
-    if ((n->op != OP_input && b->l->sub->home[n->id] < 0 && b->l->sub->home[n->id] != HOME_memory) || b->l->sub->home[n->id] == b->l->sub->id) return NULL;
+    if (!is_read(b->l, n)) return NULL;
     KVal *v = demand(b->l, n, at);      /* one number for the whole tile */
     return dim_idx(b->g, VALUE_VAR + v->id, dim_const(b->g, INT64_MAX / 4));
 }
@@ -159,7 +178,7 @@ static Range range_of_node(const Bounding *b, const Node *n, Dim *const *idx, do
 
 void stream_bounds(Lowering *l, Dim *j, Dim *row, Dim *first, Dim *last, Dim **lo, Dim **hi)
 {
-    Bounding b = { l, l->g, j, row, first, last };
+    Bounding b = { .l = l, .g = l->g, .j = j, .row = row, .first = first, .last = last };
     const Stream *s = l->sub->stream;
     Range all = { NULL, NULL };
     for (int i = 0; i < s->nfold; i++) {
@@ -273,4 +292,168 @@ static void bound_loops(LoopKernel *k, KBlock *b)
 void window_bounds(LoopKernel *k)
 {
     if (k->sub->kind == SUB_dot && k->lanes > 1) bound_loops(k, k->body);
+}
+
+/* ---- blocks -------------------------------------------------------------------------------------------------------------------------------------- */
+static Test test_of(const Bounding *b, Op op, KVal *x, KVal *y)
+{
+    KVal *in[3] = { x, y };
+    return (Test){ true, b->dry ? NULL : val_ew(b->l, op, DT_bool, 2, in) };
+}
+
+static Test test_both(const Bounding *b, Test x, Test y) { return !x.known ? y : !y.known ? x : x.v == y.v ? x : test_of(b, OP_and, x.v, y.v); }
+
+static Test test_either(const Bounding *b, Test x, Test y)
+{
+    Test none = { 0 };
+    return !x.known || !y.known ? none : x.v == y.v ? x : test_of(b, OP_or, x.v, y.v);
+}
+
+static KVal *number_of(const Bounding *b, Dim *d)
+{
+    if (b->dry) return NULL;
+    if (dim_is_const(d)) return val_const(b->l, DT_i64, (Scalar){ .i = d->c });
+    return val_new(b->l, &(KVal){ .kind = KV_index, .dt = DT_i64, .dim = d, .block = b->l->cur });
+}
+
+/* e where it is least (or largest) in block and tile; NULL when that is not known. */
+static Dim *corner(const Bounding *b, Dim *e, bool largest)
+{
+    Dim *c, *rest;
+    e = extreme(b, e, largest);
+    if (!e || !dim_uses(e, b->j->var)) return e;
+    if (!dim_linear(b->g, e, b->j->var, &c, &rest) || !dim_is_const(c)) return NULL;
+    return dim_add(b->g, dim_mul(b->g, c, (c->c > 0) == largest ? dim_addc(b->g, b->end, -1) : b->start), rest);
+}
+
+/* The least and the largest of the numbers n[idx] as `var` runs through [from, to), in a loop where we are. */
+static Span numbers_read(const Bounding *b, const Node *n, Dim *const *idx, const Dim *var, Dim *from, Dim *to, int times)
+{
+    Lowering *l = b->l;
+    Dim *own = dim_idx(b->g, LOOP_VAR + l->nloop++, var->a), *at[MAX_RANK] = { 0 }, **map = NEWS(l->arena, Dim *, var->var + 1);
+    Node *fold = NEWS(l->arena, Node, 2), **in = NEWS(l->arena, Node *, 1);
+    in[0] = arena_copy(l->arena, n, sizeof *n);
+    KFold *a[2];
+    map[var->var] = own;
+    for (int k = 0; k < n->rank; k++) at[k] = dim_subst(b->g, idx[k], var->var + 1, map);
+    for (int i = 0; i < 2; i++) {
+        fold[i] = (Node){ .op = OP_fold, .dt = n->dt, .kind = i ? FOLD_max : FOLD_min, .nin = 1, .in = in, .origin = n->origin };
+        a[i] = fold_new(l, &fold[i]);
+    }
+    KLoop *o = loop_new(l, own, false);
+    o->from = from; o->extent = to; o->times = dim_const(b->g, times);
+    KVal *v = demand(l, n, at);
+    for (int i = 0; i < 2; i++) { a[i]->loop = o; fold_update(l, a[i], v, at); }
+    loop_close(l, o);
+    KVal *lo = fold_result(l, a[0]);
+    return (Span){ lo, fold_result(l, a[1]) };
+}
+
+/* False: not known. */
+static bool span_of(Bounding *b, const Node *n, Dim *const *idx, Span *span)
+{
+    Lowering *l = b->l;
+    Dim *at[MAX_RANK] = { 0 }, *e = integer_at(b, n, idx, 0);
+    if (e) {
+        Dim *lo = corner(b, e, false), *hi = corner(b, e, true);
+        if (!lo || !hi) return false;
+        *span = (Span){ number_of(b, lo), number_of(b, hi) };
+        return true;
+    }
+    for (int k = 0; k < n->rank; k++) at[k] = idx[k];
+    if (!through_views(b, &n, at)) return false;
+    if (n->op == OP_cast && !dtype_is_float(n->in[0]->dt) && n->in[0]->dt != DT_bool && dtype_size(n->dt) >= dtype_size(n->in[0]->dt)) return span_of(b, n->in[0], at, span);
+    bool by_j = false, by_row = false;
+    for (int k = 0; k < n->rank; k++) { by_j |= dim_uses(at[k], b->j->var); by_row |= dim_uses(at[k], b->row->var); }
+    if (!is_read(l, n) || (n->dt != DT_i64 && n->dt != DT_i32) || by_j == by_row) return false;
+    b->reads |= by_j;
+    if (b->dry) return true;
+    for (int i = 0; i < b->spans.n; i++) if (b->spans.at[i].n == n && b->spans.at[i].by_j == by_j) { *span = b->spans.at[i].span; return true; }
+    KBlock *was = l->cur;
+    if (by_row) l->cur = l->point;       /* once for each tile */
+    *span = by_j ? numbers_read(b, n, at, b->j, b->start, b->end, b->steps) : numbers_read(b, n, at, b->row, b->first, dim_addc(b->g, b->last, 1), l->k->lanes * (l->nv > 0 ? l->nv : 1));
+    l->cur = was;
+    Spanned s = { n, by_j, *span };
+    vec_push(l->arena, &b->spans, s);
+    return true;
+}
+
+/* May x < y (strict), or x <= y, hold? */
+static Test test_less(Bounding *b, const Node *x, const Node *y, Dim *const *idx, bool strict)
+{
+    Span p = { 0 }, q = { 0 };
+    if (!span_of(b, x, idx, &p) || !span_of(b, y, idx, &q)) return (Test){ 0 };
+    return test_of(b, strict ? OP_lt : OP_le, p.lo, q.hi);
+}
+
+/* May a condition be `want`? */
+static Test test_new(Bounding *b, const Node *n, Dim *const *idx, bool want, int depth);
+static Test test_when(Bounding *b, const Node *n, Dim *const *idx, bool want, int depth)
+{
+    for (int i = 0; i < b->tests.n; i++) if (b->tests.at[i].n == n && b->tests.at[i].want == want) return b->tests.at[i].test;
+    Tested t = { n, want, test_new(b, n, idx, want, depth) };
+    if (!b->dry) vec_push(b->l->arena, &b->tests, t);
+    return t.test;
+}
+
+static Test test_new(Bounding *b, const Node *n, Dim *const *idx, bool want, int depth)
+{
+    Dim *at[MAX_RANK] = { 0 };
+    Test none = { 0 };
+    for (int k = 0; k < n->rank; k++) at[k] = idx[k];
+    if (depth > 20 || !through_views(b, &n, at)) return none;
+    switch (n->op) {
+    case OP_and: case OP_or: {
+        Test x = test_when(b, n->in[0], at, want, depth + 1), y = test_when(b, n->in[1], at, want, depth + 1);
+        return (n->op == OP_and) == want ? test_both(b, x, y) : test_either(b, x, y);
+    }
+    case OP_not: return test_when(b, n->in[0], at, !want, depth + 1);
+    case OP_lt: return want ? test_less(b, n->in[0], n->in[1], at, true) : test_less(b, n->in[1], n->in[0], at, false);
+    case OP_le: return want ? test_less(b, n->in[0], n->in[1], at, false) : test_less(b, n->in[1], n->in[0], at, true);
+    case OP_eq:
+        if (!want || n->in[0]->dt == DT_bool) return none;
+        return test_both(b, test_less(b, n->in[0], n->in[1], at, false), test_less(b, n->in[1], n->in[0], at, false));
+    default: return none;
+    }
+}
+
+/* May n be something else than `neutral`? As range_of_node(). */
+static Test test_of_node(Bounding *b, const Node *n, Dim *const *idx, double neutral, int depth)
+{
+    Dim *at[MAX_RANK] = { 0 };
+    Test none = { 0 };
+    for (int k = 0; k < n->rank; k++) at[k] = idx[k];
+    if (depth > 40 || !through_views(b, &n, at)) return none;
+    bool zero = neutral == 0;
+    switch (n->op) {
+    case OP_where:
+        if (is_value(n->in[2], neutral)) return test_both(b, test_when(b, n->in[0], at, true, 0), test_of_node(b, n->in[1], at, neutral, depth + 1));
+        if (is_value(n->in[1], neutral)) return test_both(b, test_when(b, n->in[0], at, false, 0), test_of_node(b, n->in[2], at, neutral, depth + 1));
+        return none;
+    case OP_add: case OP_mul:
+        if (zero != (n->op == OP_mul)) return none;
+        return test_both(b, test_of_node(b, n->in[0], at, neutral, depth + 1), test_of_node(b, n->in[1], at, neutral, depth + 1));
+    case OP_sub: return zero ? none : test_of_node(b, n->in[0], at, neutral, depth + 1);
+    case OP_div: return zero ? test_of_node(b, n->in[0], at, neutral, depth + 1) : none;
+    case OP_exp: return zero ? test_of_node(b, n->in[0], at, -HUGE_VAL, depth + 1) : none;
+    default: return none;
+    }
+}
+
+bool stream_skips(Lowering *l, Dim *j, Dim *start, Dim *end, int steps, Dim *row, Dim *first, Dim *last)
+{
+    const Stream *s = l->sub->stream;
+    Bounding b = { .l = l, .g = l->g, .j = j, .row = row, .first = first, .last = last, .start = start, .end = end, .steps = steps, .dry = true };
+    Test all = { 0 };
+    for (;; b.dry = false) {
+        for (int i = 0; i < s->nfold; i++) {
+            const StreamFold *f = &s->fold[i];
+            Test t = test_of_node(&b, f->node->in[0], f->in, f->pivot ? -HUGE_VAL : 0, 0);
+            all = i ? test_either(&b, all, t) : t;
+        }
+        if (!all.known || !b.reads) return false;
+        if (!b.dry) break;
+    }
+    block_add(l, l->cur, (KStmt){ .kind = KS_skip, .val = all.v });
+    return true;
 }

@@ -64,7 +64,7 @@ struct KLoop {
     KBlock *body;
 };
 static inline Dim *loop_times(const KLoop *o) { return o->times ? o->times : o->extent; }
-typedef enum KSKind { KS_val, KS_store, KS_loop, KS_fold, KS_update } KSKind;     /* fold: declaration; update: in the innermost body */
+typedef enum KSKind { KS_val, KS_store, KS_loop, KS_fold, KS_update, KS_skip } KSKind;    /* fold: declaration; update: in the innermost body; skip: unless val holds, the rest of this turn of the loop is left out */
 typedef struct KStmt {
     KSKind kind;
     KVal *val;                          /* val; store: what is stored */
@@ -161,6 +161,8 @@ bool max_is_loose(const Lowering *l, const Node *f);                    /* loose
 void lower_stream(Lowering *l);
 /* bounds.c: the part [lo, hi) of axis j outside of which no fold of the stream changes, for rows first to last of the variable `row`. lo NULL: 0. */
 void stream_bounds(Lowering *l, Dim *j, Dim *row, Dim *first, Dim *last, Dim **lo, Dim **hi);
+/* At the start of a block's turn: leaves it out where numbers that are read show that it has nothing. False: there are none such. */
+bool stream_skips(Lowering *l, Dim *j, Dim *start, Dim *end, int steps, Dim *row, Dim *first, Dim *last);
 bool stream_keeps(const Lowering *l, const KVal *v);                   /* Is v of an earlier loop over the block not to be computed again? */
 KVal *stream_again(Lowering *l, const Node *n, KVal *v);               /* v of an earlier loop over the block, kept */
 KVal *stream_packed(Lowering *l, const KVal *load);                    /* NULL: it is read where it lies */

@@ -370,6 +370,8 @@ static const char *bounds_note(const Lowering *l, Dim *lo, Dim *hi, const Dim *f
     return t.at;
 }
 
+static const char skips_note[] = "blocks are left out in which no number that the mask reads, between the least and the largest of the block, can meet one of the tile of rows";
+
 void lower_stream(Lowering *l)
 {
     Graph *g = l->g;
@@ -403,9 +405,11 @@ void lower_stream(Lowering *l)
     blocks->from = lo; blocks->extent = hi;
     blocks->step = steps;
     blocks->times = dim_ceildiv(g, l->sub->space[s->axis], dim_const(g, steps));
+    bool skips = stream_skips(l, t.j, t.jb, t.end, steps, row, first, last);
     for (int stage = 0; stage < stages; stage++) lower_stage(&t, stage);
     loop_close(l, blocks);
     lower_end(&t);
     rows_in_place(l, blocks);
+    if (skips) l->k->note = l->k->note ? arena_fmt(l->arena, "%s; %s", l->k->note, skips_note) : skips_note;
     l->streaming = NULL;
 }

@@ -67,6 +67,30 @@ ATTENTION(attention_dilated, usual, 1,
 ATTENTION(attention_documents, usual, 1,
     Node *doc = input(b, DT_i64, DIMS(2, 1, 77, 1)); Node *of = input(b, DT_i64, DIMS(2, 1, 1, 150));
     return g_where(b->g, g2(b->g, OP_eq, doc, of), s, fill_of(b, -INFINITY));)
+/* Documents one after the other: most blocks have nothing for a tile of rows. In the second form the mask says what is hidden, numbers are in no order, and a prefix
+ * is seen by all. */
+static void number(Bench *b, int which, int n, int long_one, int stride)
+{
+    for (int i = 0; i < n; i++) {
+        int64_t d = (int64_t)i * stride / long_one;
+        if (b->in[which].dt == DT_i64) ((int64_t *)b->in[which].data)[i] = d; else ((int32_t *)b->in[which].data)[i] = (int32_t)(d * 7 % 11);
+    }
+}
+static const Sizes packed = { 1, 2, 210, 630, 16, 12 };
+ATTENTION(attention_packed, packed, 1,
+    Node *doc = input(b, DT_i64, DIMS(1, 1, 210, 1)); Node *of = input(b, DT_i64, DIMS(1, 1, 1, 630));
+    number(b, 3, 210, 90, 1); number(b, 4, 630, 270, 1);
+    return g_where(b->g, g2(b->g, OP_eq, doc, of), s, fill_of(b, -INFINITY));)
+ATTENTION(attention_packed_prefix, packed, 1,
+    Node *doc = input(b, DT_i32, DIMS(210, 1)); Node *of = input(b, DT_i32, DIMS(630));
+    number(b, 3, 210, 30, 1); number(b, 4, 630, 90, 1);
+    Node *other = g2(b->g, OP_or, g2(b->g, OP_lt, doc, of), g2(b->g, OP_lt, of, doc));
+    Node *hidden = g2(b->g, OP_and, other, g2(b->g, OP_le, count_of(b, 5), place_of(b, s, 3)));
+    return g_where(b->g, hidden, fill_of(b, -INFINITY), s);)
+ATTENTION(attention_packed_order, packed, 1,
+    Node *doc = input(b, DT_i64, DIMS(210, 1)); Node *of = input(b, DT_i64, DIMS(630));
+    number(b, 3, 210, 30, 3); number(b, 4, 630, 30, 1);
+    return g_where(b->g, g2(b->g, OP_le, of, doc), s, fill_of(b, -INFINITY));)
 ATTENTION(attention_lengths, usual, 1,
     Node *n = input(b, DT_i64, DIMS(2, 1, 1, 1));
     ((int64_t *)b->in[3].data)[0] = 40; ((int64_t *)b->in[3].data)[1] = 149;
@@ -295,7 +319,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_plain), cmocka_unit_test(attention_one_block), cmocka_unit_test(attention_long), cmocka_unit_test(attention_bias),
         cmocka_unit_test(attention_bias_of_steps), cmocka_unit_test(attention_bool_mask), cmocka_unit_test(attention_causal), cmocka_unit_test(attention_window),
-        cmocka_unit_test(attention_prefix), cmocka_unit_test(attention_dilated), cmocka_unit_test(attention_documents), cmocka_unit_test(attention_lengths),
+        cmocka_unit_test(attention_prefix), cmocka_unit_test(attention_dilated), cmocka_unit_test(attention_documents), cmocka_unit_test(attention_packed), cmocka_unit_test(attention_packed_prefix),
+        cmocka_unit_test(attention_packed_order), cmocka_unit_test(attention_lengths),
         cmocka_unit_test(attention_cap), cmocka_unit_test(attention_alibi), cmocka_unit_test(attention_empty_rows), cmocka_unit_test(attention_special),
         cmocka_unit_test(attention_decoding), cmocka_unit_test(attention_short), cmocka_unit_test(scores_kept), cmocka_unit_test(grouped),
         cmocka_unit_test(logarithm), cmocka_unit_test(refused), cmocka_unit_test(pairs),

@@ -176,11 +176,42 @@ static void columns(void **state)
     for (size_t i = 0; i < COUNT_OF(sizes); i++) { row_count = sizes[i][0]; row_length = sizes[i][1]; check(state, columns_graph, 2e-5, 0); }
 }
 
+/* NaN in a row reaches what depends on the row's maximum, whether the maximum may lose it (softmax, logarithm of a sum) or not: where the sum does not go into every
+ * result, does not see every element, or hides some of them. */
+static int nan_form;
+static void nans_graph(Bench *b)
+{
+    enum { N = 11, M = 83 };
+    Graph *g = b->g;
+    Node *in = input(b, DT_f32, DIMS(N, M)), *shown = input(b, DT_bool, DIMS(N, M)), *x = in;
+    float *v = b->in[0].data;
+    for (int i = 1; i < N; i++) v[M * i + (i * 37 + 5) % M] = NAN;        /* in whole vectors and in the last part of one */
+    for (int j = 0; j < M; j++) v[M * 4 + j] = NAN;
+    for (int j = 0; j < M; j++) if (j != 40) v[M * 5 + j] = -INFINITY;
+    v[M * 6] = INFINITY;
+    next(b);
+    if (nan_form & 1) x = g2(g, OP_mul, in, g_scalar(g, DT_f32, 0.5));   /* computed in the kernel, or read */
+    Node *m = g_fold(g, FOLD_max, x, 2, true), *e = g1(g, OP_exp, g2(g, OP_sub, x, m)), *s = g_fold(g, FOLD_sum, e, 2, true), *w = g2(g, OP_div, e, s);
+    Node *half = g_slice(g, x, 1, dim_const(g, 0), dim_const(g, 40), 1);
+    switch (nan_form >> 1) {
+    case 0: output(b, w); break;
+    case 1: output(b, g2(g, OP_add, m, g1(g, OP_log, s))); break;
+    case 2: output(b, w); output(b, m); break;
+    case 3: output(b, e); break;
+    case 4: output(b, g_where(g, shown, w, g_scalar(g, DT_f32, 0))); break;
+    case 5: output(b, g2(g, OP_add, m, g1(g, OP_log, g_fold(g, FOLD_sum, g1(g, OP_exp, g2(g, OP_sub, half, m)), 2, true)))); break;
+    case 6: output(b, g2(g, OP_add, m, g_fold(g, FOLD_sum, g2(g, OP_pow, e, g_scalar(g, DT_f32, 0)), 2, true))); break;
+    case 7: output(b, g2(g, OP_add, m, g_fold(g, FOLD_sum, g_where(g, shown, e, g_scalar(g, DT_f32, 0)), 2, true))); break;
+    case 8: output(b, g2(g, OP_add, m, g_fold(g, FOLD_max, e, 2, true))); break;
+    }
+}
+static void nans(void **state) { for (nan_form = 0; nan_form < 18; nan_form++) check(state, nans_graph, 2e-5, 0); }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(short_rows), cmocka_unit_test(short_half), cmocka_unit_test(past_the_caches), cmocka_unit_test(squares), cmocka_unit_test(picked),
-        cmocka_unit_test(outside), cmocka_unit_test(columns),
+        cmocka_unit_test(outside), cmocka_unit_test(columns), cmocka_unit_test(nans),
     };
     return cmocka_run_group_tests_name("rows", tests, open_all, close_all);
 }
