@@ -75,4 +75,4 @@ static void control_eval(Ctx *cx, Arena *a, const Call *call, const Tensor *in, 
     Body b = { call->attr, NULL };
     control_run(cx, a, call, in, out, body_run, &b);
 }
-const CallDef loop_call = { "loop", true, control_eval }, scan_call = { "scan", true, control_eval };
+const CallDef loop_call = { .name = "loop", .dynamic = true, .eval = control_eval }, scan_call = { .name = "scan", .dynamic = true, .eval = control_eval };

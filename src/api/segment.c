@@ -227,6 +227,7 @@ static void plan_again(Ctx *cx, Segment *s, const char *cut)
 
 Plan *segment_plan(Ctx *cx, Arena *a, const Target *t, Graph *g, const ProgramOptions *o, int *rewrites)
 {
+    if (t->vectors.lanes == LANES_simt && !list_has(cx->opt.off, "calls")) calls_choose(cx, a, g);
     if (o->fuse) {
         graph_rewrite(cx, a, g, t->rules, rewrites);
         if (!list_has(cx->opt.off, "gathers")) gathers_choose(cx, a, g);

@@ -101,6 +101,8 @@ typedef struct CallDef {
     bool dynamic;                       /* the sizes of its results are known only after it ran */
     /* in: ncall->in tensors. out: dt set; for a static call dims and data too; a dynamic one sets dims and takes data from the arena. */
     void (*eval)(Ctx *cx, Arena *a, const Call *call, const Tensor *in, Tensor *out);
+    /* (optional) A result of it in primitives, for devices that are far from the host: part is that OP_part. NULL: not of these operands. */
+    Node *(*primitives)(Graph *g, const Call *call, Node *const *in, const Node *part);
 } CallDef;
 struct Call { const CallDef *def; int nin, nout; const DType *out_dt; const void *attr; size_t attr_size; };  /* attr: plain data, hashed; or size 0: compared by address */
 

@@ -83,7 +83,41 @@ static void topk_eval(Ctx *cx, Arena *a, const Call *call, const Tensor *in, Ten
         }
     }
 }
-static const CallDef topk_def = { "topk", false, topk_eval };
+
+/* An element's order in 32 bits, signed: floats by their bits, those below zero turned round, both zeros one, and what is no number above all. */
+static Node *order_bits(Graph *g, Node *x)
+{
+    if (!dtype_is_float(x->dt)) return g_cast(g, x, DT_i64);
+    Node *f = g_cast(g, x, DT_f32), *b = g_bitcast(g, f, DT_i32), *zero = g_int(g, DT_i32, 0);
+    Node *up = g_where(g, g2(g, OP_lt, b, zero), g2(g, OP_xor, b, g_int(g, DT_i32, INT32_MAX)), b);
+    up = g_where(g, g2(g, OP_eq, f, g_scalar(g, DT_f32, 0)), zero, up);
+    return g_cast(g, g_where(g, g2(g, OP_eq, f, f), up, g_int(g, DT_i32, INT32_MAX)), DT_i64);
+}
+
+/* A few of each row, one after the other: order and place, the lower place first, are one number, which no two elements share; each time the largest below the
+ * last one is taken. */
+enum { TOPK_FEW = 8, PLACE_BITS = 31 };
+static Node *topk_primitives(Graph *g, const Call *call, Node *const *in, const Node *part)
+{
+    const TopKAttr *p = call->attr;
+    Node *x = in[0], *place[TOPK_FEW], *last = NULL;
+    const Dim *n = x->dims[p->axis], *k = part->dims[p->axis];
+    bool held = dtype_is_float(x->dt) ? x->dt == DT_f32 || x->dt == DT_f16 || x->dt == DT_bf16 : dtype_size(x->dt) <= 4 && x->dt != DT_bool && x->dt != DT_u32 && dtype_bits(x->dt) >= 8;
+    if (!held || !dim_is_const(n) || !dim_is_const(k) || n->c >= INT32_MAX || k->c < 1 || k->c > TOPK_FEW || k->c > n->c) return NULL;
+    Node *order = order_bits(g, x), *least = g_int(g, DT_i64, INT64_MIN), *places = g_int(g, DT_i64, ((int64_t)1 << PLACE_BITS) - 1);
+    if (!p->largest) order = g2(g, OP_sub, g_int(g, DT_i64, -1), order);
+    Node *key = g2(g, OP_add, g2(g, OP_mul, order, g_int(g, DT_i64, (int64_t)1 << PLACE_BITS)), g2(g, OP_sub, places, g_iota(g, x->rank, x->dims, p->axis)));
+    for (int i = 0; i < k->c; i++) {
+        last = g_fold(g, FOLD_max, last ? g_where(g, g2(g, OP_lt, key, last), key, least) : key, 1u << p->axis, true);
+        place[i] = g2(g, OP_sub, places, g2(g, OP_and, last, places));
+    }
+    Node *at = g_join(g, (int)k->c, place, p->axis);
+    if (part->index == 1) return at;
+    Dim *idx[MAX_RANK];
+    for (int i = 0; i < x->rank; i++) idx[i] = i == p->axis ? dim_idx(g, DIM_OPERAND, x->dims[i]) : dim_idx(g, i, at->dims[i]);
+    return g_gather(g, x, 1, &at, at->rank, at->dims, &(View){ .nidx = x->rank, .idx = idx });
+}
+static const CallDef topk_def = { .name = "topk", .eval = topk_eval, .primitives = topk_primitives };
 
 static void topk(OpCall *o, Dim *k, int axis, bool largest)
 {
@@ -139,7 +173,7 @@ static void non_zero_eval(Ctx *cx, Arena *a, const Call *call, const Tensor *in,
         col++;
     }
 }
-static const CallDef non_zero_def = { "non_zero", true, non_zero_eval };
+static const CallDef non_zero_def = { .name = "non_zero", .dynamic = true, .eval = non_zero_eval };
 
 void op_non_zero(OpCall *o)
 {
@@ -166,7 +200,7 @@ static void compress_eval(Ctx *cx, Arena *a, const Call *call, const Tensor *in,
             for (int64_t k = 0; k < inner; k++) tensor_copy_element(out, to++, x, (i * x->dims[axis] + j) * inner + k);
         }
 }
-static const CallDef compress_def = { "compress", true, compress_eval };
+static const CallDef compress_def = { .name = "compress", .dynamic = true, .eval = compress_eval };
 
 static Node *flat_input(OpCall *o, int i)
 {
@@ -239,7 +273,7 @@ static void unique_eval(Ctx *cx, Arena *a, const Call *call, const Tensor *in, T
     }
     for (int64_t j = 0; j < s.n; j++) ((int64_t *)out[2].data)[j] = number[group[j]];
 }
-static const CallDef unique_def = { "unique", true, unique_eval };
+static const CallDef unique_def = { .name = "unique", .dynamic = true, .eval = unique_eval };
 
 void op_unique(OpCall *o)
 {
@@ -308,7 +342,7 @@ static void nms_eval(Ctx *cx, Arena *a, const Call *call, const Tensor *in, Tens
     result_init(cx, a, out, 2, (int64_t[]){ result.n / 3, 3 });
     if (result.n) memcpy(out->data, result.at, (size_t)result.n * sizeof *result.at);
 }
-static const CallDef nms_def = { "non_max_suppression", true, nms_eval };
+static const CallDef nms_def = { .name = "non_max_suppression", .dynamic = true, .eval = nms_eval };
 
 static double nms_number(OpCall *o, int i, double fallback)
 {

@@ -200,7 +200,7 @@ static void image_eval(Ctx *cx, Arena *a, const Call *call, const Tensor *in, Te
         }
     }
 }
-static const CallDef image_def = { "image_decoder", true, image_eval };
+static const CallDef image_def = { .name = "image_decoder", .dynamic = true, .eval = image_eval };
 
 void op_image_decoder(OpCall *o)
 {

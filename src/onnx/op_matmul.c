@@ -245,7 +245,7 @@ static void det_eval(Ctx *cx, Arena *a, const Call *call, const Tensor *in, Tens
     }
 }
 
-static const CallDef det_call = { "det", false, det_eval };
+static const CallDef det_call = { .name = "det", .dynamic = false, .eval = det_eval };
 
 void op_det(OpCall *o)
 {

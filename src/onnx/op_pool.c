@@ -264,7 +264,7 @@ static void roi_pool_eval(Ctx *cx, Arena *a, const Call *call, const Tensor *in,
                 }
     }
 }
-static const CallDef roi_pool_def = { "max_roi_pool", false, roi_pool_eval };
+static const CallDef roi_pool_def = { .name = "max_roi_pool", .dynamic = false, .eval = roi_pool_eval };
 
 void op_max_roi_pool(OpCall *o)
 {
@@ -348,7 +348,7 @@ static void roi_align_eval(Ctx *cx, Arena *a, const Call *call, const Tensor *in
                 }
     }
 }
-static const CallDef roi_align_def = { "roi_align", false, roi_align_eval };
+static const CallDef roi_align_def = { .name = "roi_align", .dynamic = false, .eval = roi_align_eval };
 
 void op_roi_align(OpCall *o)
 {

@@ -841,7 +841,7 @@ static void both_ways(Ctx *cx, Arena *a, const Call *call, const Tensor *in, Ten
         for (int64_t j = 0; j < n; j++) memcpy(tensor_at(&out[k], j), tensor_at(in, k ? n - 1 - j : j), dtype_size(in->dt));
     }
 }
-static const CallDef both_ways_call = { "both_ways", false, both_ways };
+static const CallDef both_ways_call = { .name = "both_ways", .dynamic = false, .eval = both_ways };
 
 static void step_call(Gen *s)
 {

@@ -60,6 +60,18 @@ equal "$T/look.onnxtxt" -d m=3 -d n=20003
 printf '<ir_version: 10, opset_import: ["" : 20]>\ng (float[n] x) => (float[n] y) <int64 zero = {0}>\n{ t = Abs(x)\n y = CumSum(t, zero) }\n' >"$T/spans.onnxtxt"
 equal "$T/spans.onnxtxt" -d n=1060003
 
+# the few largest of rows and the few smallest of columns, equal elements among them: folds in kernels; their values are the function's
+cat >"$T/topk.onnxtxt" <<'END'
+<ir_version: 10, opset_import: ["" : 20]>
+g (float[m,300] x, float16[40,m] h, int32[7,m] i) => (float[m,k] y, int64[m,k] p, float16[3,m] z, int64[3,m] q, int32[2,m] u) <int64[1] k = {5}, int64[1] l = {3}, int64[1] n = {2}>
+{ r = Round(x)  y, p = TopK<axis = -1>(r, k)  z, q = TopK<axis = 0, largest = 0>(h, l)  u, v = TopK<axis = 0>(i, n) }
+END
+expect 0 'rows .*TopK' "$SINTER" explain "$T/topk.onnxtxt" -d m=33 --device cuda
+mkdir -p "$T/few" "$T/sorted"
+expect 0 '' "$SINTER" run "$T/topk.onnxtxt" -d m=33 --device cuda -o "$T/few"
+expect 0 '' "$SINTER" run "$T/topk.onnxtxt" -d m=33 --interpreter -o "$T/sorted"
+for f in "$T"/sorted/*.npy; do cmp "$f" "$T/few/${f##*/}" && good || bad "topk: ${f##*/} differs"; done
+
 # many small tensors in one launch: a step of an optimiser, sizes from one to more than a turn of a group, and one without elements; some need the largest element
 # of one of them and are launched after its kernel
 {

@@ -760,8 +760,8 @@ TEST(calls)
 {
     Graph *g = b->g;
     Node *x = vec_f32(b, 4, (float[]){ 1, -2, 3, 4 }), *y = g1(g, OP_neg, x);
-    static const CallDef reverse = { "reverse", false, call_reverse },
-                         positive = { "positive", true, call_positive };
+    static const CallDef reverse = { .name = "reverse", .dynamic = false, .eval = call_reverse },
+                         positive = { .name = "positive", .dynamic = true, .eval = call_positive };
     Call call = { &reverse, 1, 2, (DType[]){ DT_f32, DT_i64 }, NULL, 0 };
     Dim *const *dims[2] = { x->dims, NULL };
     Node **part = g_call(g, &call, &y, (int[]){ 1, 0 }, dims);

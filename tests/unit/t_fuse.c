@@ -150,7 +150,7 @@ static void twice(Ctx *cx, Arena *a, const Call *call, const Tensor *in, Tensor 
         for (int64_t j = 0; j < 3000; j++) ((float *)out[k].data)[j] = (float)(k + 1) * ((const float *)in->data)[j];
     }
 }
-static const CallDef twice_call = { "twice", false, twice };
+static const CallDef twice_call = { .name = "twice", .dynamic = false, .eval = twice };
 
 static void unused_result_graph(Bench *b)
 {

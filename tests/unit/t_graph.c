@@ -164,7 +164,7 @@ static void test_const_sharing(void **state)
 static void test_calls(void **state)
 {
     (void)state;
-    static const CallDef sort = { "sort", false, NULL }, other = { "other", false, NULL };
+    static const CallDef sort = { .name = "sort" }, other = { .name = "other" };
     static const DType out[] = { DT_f32, DT_i64 };
     int a1 = 3, a2 = 3, a3 = 4;
     Node *x = input("x", DT_f32, 1, (int64_t[]){ 8 }, NULL, (int64_t[]){ 8 });

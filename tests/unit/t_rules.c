@@ -266,7 +266,7 @@ static void twice(Ctx *cx, Arena *a, const Call *call, const Tensor *in, Tensor 
     (void)cx, (void)a, (void)call;
     for (int k = 0; k < 2; k++) memcpy(out[k].data, in->data, tensor_bytes(in));
 }
-static const CallDef twice_call = { "twice", false, twice };
+static const CallDef twice_call = { .name = "twice", .dynamic = false, .eval = twice };
 static const DType twice_dtypes[] = { DT_f32, DT_f32 };
 
 static void build_call(Rewriting *r)
