@@ -11,7 +11,7 @@ settings, in float32 (OpenVINO would take bfloat16 by itself on some processors)
 
 Values: those of the golden file beside the model where there is one, else ONNX Runtime's without optimisation; |got - want| <= 1e-4 + 1e-3 |want|, or
 what TOLERANCE in the model's folder says; see tolerance()."""
-import argparse, ctypes, glob, json, math, os, statistics, struct, subprocess, sys, time
+import argparse, ctypes, glob, json, math, os, select, signal, statistics, struct, subprocess, sys, time
 
 ENGINES = ["sinter", "ort", "openvino", "inductor"]
 NAME = {"sinter": "sinter", "ort": "ONNX Runtime", "openvino": "OpenVINO", "inductor": "Inductor"}
@@ -206,7 +206,8 @@ def worker(engine, folder, threads, lib):
                 same &= bool((d <= atol + rtol * np.abs(w)).all())
         say(ready=ready, worst=worst, same=same)
     except Exception as e:
-        say(error="%s: %s" % (type(e).__name__, (str(e).strip().splitlines() or [""])[0][:300]))
+        said = [line.strip() for line in str(e).splitlines() if line.strip()] or [""]
+        say(error="%s: %s" % (type(e).__name__, " ".join(said[:1] + said[-1:] if len(said) > 1 else said)[:300]))
         return
     for line in sys.stdin:
         n, times = int(line), []
@@ -219,17 +220,24 @@ def worker(engine, folder, threads, lib):
 
 
 class Worker:
-    def __init__(self, engine, folder, threads, lib):
-        self.engine, self.ms = engine, []
+    def __init__(self, engine, folder, threads, lib, limit):
+        self.engine, self.ms, self.limit = engine, [], limit
         self.p = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--worker", engine, folder, str(threads), lib],
-                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True)
         self.about = self.listen()
 
     def listen(self):
+        """Its next line. One that says nothing for too long is ended, with what it started (compilers)."""
+        if not select.select([self.p.stdout], [], [], self.limit)[0]:
+            os.killpg(self.p.pid, signal.SIGKILL)
+            self.p.wait()
+            return {"error": "no answer within %g s" % self.limit}
         line = self.p.stdout.readline()
         return json.loads(line) if line else {"error": "the process died (%s)" % self.p.wait()}
 
     def turn(self, n):
+        if self.p.poll() is not None:
+            return None
         self.p.stdin.write("%d\n" % n)
         self.p.stdin.flush()
         got = self.listen()
@@ -239,7 +247,11 @@ class Worker:
 
     def close(self):
         self.p.stdin.close()
-        self.p.wait()
+        try:
+            self.p.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.p.pid, signal.SIGKILL)
+            self.p.wait()
         self.p.stdout.close()
 
 
@@ -250,8 +262,8 @@ def spread(v):
     return (q[2] - q[0]) / statistics.median(v)
 
 
-def measure(name, folder, threads, o):
-    ws = [Worker(e, folder, threads, o.lib) for e in o.engines]
+def take_turns(ws, o):
+    """Rounds of turns; gives their number and the workers that lived through all of them."""
     live = [w for w in ws if "ready" in w.about]
     turns = {}
     for w in live:
@@ -259,13 +271,23 @@ def measure(name, folder, threads, o):
         turns[w] = max(1, min(200, int(o.turn_ms / max(ms or 1, 1e-3))))
     rounds = 0
     begin = time.time()
-    while rounds < o.rounds or (rounds < 3 * o.rounds and time.time() - begin < o.seconds):
+    while live and (rounds < o.rounds or (rounds < 3 * o.rounds and time.time() - begin < o.seconds)):
         rounds += 1
         for w in live[rounds % len(live):] + live[:rounds % len(live)]:
             w.ms.append(w.turn(turns[w]))
-    for w in ws:
-        w.close()
-    live = [w for w in live if w.ms and None not in w.ms]
+        live = [w for w in live if w.ms[-1] is not None]
+    return rounds, [w for w in live if w.ms and None not in w.ms]
+
+
+def measure(name, folder, threads, o):
+    ws = []
+    try:
+        for e in o.engines:
+            ws.append(Worker(e, folder, threads, o.lib, o.limit))
+        rounds, live = take_turns(ws, o)
+    finally:
+        for w in ws:
+            w.close()
     row = {"model": name, "threads": threads, "rounds": rounds, "load": os.getloadavg()[0]}
     for w in ws:
         row[w.engine] = dict(w.about, ms=statistics.median(w.ms) if w in live else None, spread=spread(w.ms) if w in live else None)
@@ -333,7 +355,8 @@ def main():
     p.add_argument("--rounds", type=int, default=15, help="turns of each engine; default %(default)s")
     p.add_argument("--seconds", type=float, default=5, help="more rounds (up to three times as many) while a model took less; default %(default)s")
     p.add_argument("--turn-ms", type=float, default=20, help="about so long is a turn; default %(default)s")
-    p.add_argument("--json", metavar="FILE", help="also writes all figures there")
+    p.add_argument("--limit", type=float, default=300, help="seconds that an engine may take to get ready or for a turn; then the table says so; default %(default)s")
+    p.add_argument("--json", metavar="FILE", help="also writes all figures there, model by model; what already stands there is not measured again, so that a run can be stopped and gone on with")
     o = p.parse_args(sys.argv[cut + 1:])
     o.lib, o.work = own.lib, own.work
     o.threads = [int(t) for t in o.threads.split(",")]
@@ -347,15 +370,23 @@ def main():
     cpu = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "?")
     print("%s, %s, %d processors, load %.2f; %s" % (time.strftime("%F %H:%M", time.gmtime()), cpu, len(os.sched_getaffinity(0)), os.getloadavg()[0], versions(o)), flush=True)
     rows = []
+    if o.json and os.path.exists(o.json):
+        with open(o.json) as f:
+            rows = json.load(f)
+    have = {(r["model"], r["threads"]) for r in rows if all(e in r for e in o.engines)}
+    rows = [r for r in rows if (r["model"], r["threads"]) in have]
     dims = {k: int(v) for k, v in (d.rsplit("=", 1) for d in o.dim)}
     for m in picked:
         name, folder = prepare(m, o.work, dims)
         for t in o.threads:
+            if (name, t) in have:
+                continue
             rows.append(measure(name, folder, t, o))
             print("%s, %d thread(s): %s" % (name, t, ", ".join("%s %s" % (NAME[e], cell(rows[-1].get(e))) for e in o.engines)), file=sys.stderr, flush=True)
             if o.json:
-                with open(o.json, "w") as f:
+                with open(o.json + ".new", "w") as f:
                     json.dump(rows, f, indent=1)
+                os.replace(o.json + ".new", o.json)
     print_table(rows, o, sys.stdout)
     if any(not r.get("sinter", {}).get("same", False) for r in rows if "sinter" in o.engines):
         sys.exit(1)
