@@ -5,7 +5,7 @@
  * to those made so far), and 4 N without it, in the order of the analytic model and then by evolution. In the end both results and the kernel's own schedule
  * take turns, so that luck in a search's measurements counts for nothing. Reached: no slower than 1.02 times the other. One thread.
  *
- *     bench_learn [--build] [N]     N: 16 unless given; --build: only compiles what will be needed, so that measuring need not */
+ *     bench_learn [--build] [N]     N: 12 unless given; --build: only compiles what will be needed, so that measuring need not */
 #include "api/api.h"
 #include "api/segment.h"
 #include "tune/tune.h"
@@ -201,7 +201,7 @@ static void learn_guarded(Ctx *cx, void *arg)
 int main(int argc, char **argv)
 {
     Ctx cx;
-    Learn l = { .n = 16 };
+    Learn l = { .n = 12 };
     ctx_init(&cx);
     for (int i = 1; i < argc; i++) if (!strcmp(argv[i], "--build")) l.build = true; else if (atoi(argv[i]) > 0) l.n = atoi(argv[i]);
     l.a = arena_new(&cx);
