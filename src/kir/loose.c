@@ -18,7 +18,7 @@ static const Node *under(const Node *n)
     return n;
 }
 
-static bool inside(const Loose *q, const Node *n) { return q->l->sub->home[n->id] == q->l->sub->id; }
+static bool in_kernel(const Loose *q, const Node *n) { return q->l->sub->home[n->id] == q->l->sub->id; }
 
 /* Is the result NaN if one operand is? */
 static bool keeps_nan(const Node *n)
@@ -33,10 +33,10 @@ static bool ask(Loose *q, int what, const Node *n)
     bool yes = false;
     if (*seen) return *seen == 2;
     *seen = 1;
-    if (what == CARRIES && (n == q->x || (under(n) == under(q->x) && inside(q, under(n))))) yes = true;
+    if (what == CARRIES && (n == q->x || (under(n) == under(q->x) && in_kernel(q, under(n))))) yes = true;
     else if (what == DEPENDS && n == q->max) yes = true;
-    else if (n->op == OP_view && (what == DEPENDS || (!n->view.npred && inside(q, under(n))))) yes = ask(q, what, n->in[0]);
-    else if (!inside(q, n)) yes = false;
+    else if (n->op == OP_view && (what == DEPENDS || (!n->view.npred && in_kernel(q, under(n))))) yes = ask(q, what, n->in[0]);
+    else if (!in_kernel(q, n)) yes = false;
     else if (what == POISONED && n->op == OP_fold) yes = n->kind == FOLD_sum && !n->whole && dtype_is_float(n->dt) && ask(q, CARRIES, n->in[0]);
     else if (what == DEPENDS || keeps_nan(n)) for (int i = 0; i < n->nin; i++) yes |= ask(q, what, n->in[i]);
     *seen = yes ? 2 : 1;
