@@ -76,6 +76,20 @@ for p in 'logical \(counted\) +measured' 'kernels +4 ' 'memory traffic' 'time of
 done
 ok "bench leaves no folder behind" bash -c "! ls -d '${TMPDIR:-/tmp}'/sinter-bench-* 2>/dev/null | grep -q $$"
 
+# ---- not more than pays: a chain of exp before a broadcast is computed once for each element, and not in each window of a pool ------------------------
+cat >"$T/broadcast.onnxtxt" <<'END'
+<ir_version: 10, opset_import: ["" : 17]>
+net (float[M] x, float[N, M] c) => (float[N, M] y) { a = Exp(x)  b = Exp(a)  d = Exp(b)  y = Add(d, c) }
+END
+cat >"$T/pool.onnxtxt" <<'END'
+<ir_version: 10, opset_import: ["" : 17]>
+net (float[1,8,28,28] x, float[1,8,28,28] c) => (float[1,8,28,28] y)
+{ a = Exp(x)  p = MaxPool<kernel_shape = [3,3], pads = [1,1,1,1]>(a)  y = Add(p, c) }
+END
+ops='[[o.split()[0] for o in k["operators"]] for k in j["segments"][0]["kernels"]]'
+json "$ops == [['Exp', 'Exp', 'Exp'], ['Add']]" "$SINTER" explain "$T/broadcast.onnxtxt" -d N=64 -d M=64 --json
+json "$ops == [['Exp'], ['MaxPool', 'Add']]" "$SINTER" explain "$T/pool.onnxtxt" --json
+
 # ---- ops -----------------------------------------------------------------------------------------------------------------------
 expect 0 '^  Softmax +1' "$SINTER" ops
 expect 0 '^  add +2  FI$' "$SINTER" ops
