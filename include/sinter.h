@@ -263,7 +263,7 @@ typedef struct sn_range { const char *name; int64_t least; } sn_range;      /* a
 
 /* Zero-initialise it, then set what you need. */
 typedef struct sn_export_options {
-    const char *isa;                    /* "plain", "sse2", "avx2", "avx512", "avx512vnni", "neon", "auto"; NULL: "plain" for .c, else this machine's */
+    const char *isa;                    /* "plain", "sse2", "avx2", "avx512", "avx512vnni", "avx512bf16", "neon", "auto"; NULL: "plain" for .c, else this machine's */
     sn_weights weights;
     int32_t threads;                    /* the most that a run may use; 0 and 1: one, and no hook in the file */
     int32_t nin; const sn_tensor *in;   /* for these sizes. data may be NULL where no shape and no branch depends on it; else the result serves these values */

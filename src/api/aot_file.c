@@ -70,6 +70,7 @@ void aot_export(Ctx *cx, Arena *a, const OnnxModel *m, const Tensor *args, const
         isa = arena_str(a, dev_cpu.isa(d));
         dev_cpu.close(d);
     }
+    if (!strcmp(isa, "amx")) isa = "avx512bf16";     /* the system gives the unit for tiles to who asks, which is the device */
     AotOptions o = { .name = stem, .isa = isa, .weights = package ? AOT_POINTER : e->weights, .bin = arena_fmt(a, "%s.bin", stem), .threads = e->threads, .nrange = e->nrange, .range = e->range,
         .command = e->command };
     aot_compile(cx, a, m, args, &o, f);

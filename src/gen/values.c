@@ -656,6 +656,12 @@ static const char *combined(Printer *p, const KStmt *s, const char *have, const 
     return narrowed(p, t, infix ? arena_fmt(p->arena, "(%s) %s (%s)", have, op, e) : arena_fmt(p->arena, "%s_%s(%s, %s)", op, ctype(t), have, e), 0);
 }
 
+/* A float32 rounded to bfloat16, computed where it is stored. */
+static bool rounds_only(const Printer *p, const KVal *v)
+{
+    return v->kind == KV_cast && v->dt == DT_bf16 && v->in[0]->dt == DT_f32 && !p->array[v->id] && !p->simt && v->in[0]->kind != KV_const;
+}
+
 void print_store(Printer *p, const KStmt *s)
 {
     const KBuf *b = &p->k->buf.at[s->buf];
@@ -679,6 +685,11 @@ void print_store(Printer *p, const KStmt *s)
     if (!s->at.npred && !opnd_lanes(p, s->nopnd, s->opnd) && dim_linear(p->g, s->at.off, p->lane->var, &c, &rest) && !lane_in(p, c)) {
         const char *to = pointer(p, s->buf, print_dim(p, s->at.off));
         if (!dim_is(c, 1)) print_line(p, "%ssts_%sv(%s, %s, %s, %s);", guard, st, to, print_dim(p, c), e, p->part ? print_rem(p) : "LANES");
+        else if (rounds_only(p, s->val) && !b->scratch) {        /* rounded by the store; the value itself is then computed in vain, and left out by the compiler */
+            const char *x = operand(p, s->val->in[0], VARY_lane);
+            if (p->part) print_line(p, "%sstroundpart_bf16v(%s, %s, %s);", guard, to, x, print_rem(p));
+            else print_line(p, "%sstround_bf16v(%s, %s);", guard, to, x);
+        }
         else if (p->part) print_line(p, "%sstpart_%sv(%s, %s, %s);", guard, st, to, e, print_rem(p));
         else print_line(p, "%sst%s_%sv(%s, %s);", guard, p->k->stream && !strcmp(st, "f32") && !b->scratch && !b->read ? "nt" : "", st, to, e);
         return;

@@ -103,7 +103,7 @@ unpack onnx.tar.xz
 take() { local p f s line; while read -r line; do [[ $line =~ ^[0-9]+\ [0-9]+\ [0-9]+$ ]] && read -r p f s <<<"$line" || echo "$line"; done; passed=$((passed + ${p:-0})) failed=$((failed + ${f:-1})) skipped=$((skipped + ${s:-0})); }
 compilers=gcc
 command -v clang >/dev/null && compilers=gcc,clang
-native=$(SN_ISA=native "$SINTER" explain $norm | grep -oE 'avx512vnni|avx512|avx2|sse2|neon' | head -n 1)
+native=$(SN_ISA=native "$SINTER" explain $norm | grep -oE 'avx512bf16|avx512vnni|avx512|avx2|sse2|neon' | head -n 1)
 awk -F'\t' 'NR > 1 && $1 !~ /^light/ { print "onnx/" $1 }' "$SN_CASES/onnx-cases.tsv" >"$T/all"
 if [ "${MODES:-}" != all ]; then
     awk 'NR % 97 == 5' "$T/all" >"$T/list"

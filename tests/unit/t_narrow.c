@@ -57,10 +57,10 @@ static void check_run(Ctx *cx, const Job *j, Segment *s, const Tensor *in, const
         }
         sum += number_at(wide, b, col);
         if (floats) {
-            float got = ((float *)out.data)[i];
+            double got = number_at(c->turned ? DT_bf16 : DT_f32, out.data, i);
             double want = sum > 0 || isnan(sum) ? sum : 0;
             bool over = fabs(size) > 3.3e38 && !isnan(sum);          /* what is between may overflow */
-            bool ok = isnan(want) ? isnan(got) : isinf(want) ? got == want : fabs(got - want) <= 1e-5 * size + 1e-6;
+            bool ok = isnan(want) ? isnan(got) : isinf(want) ? got == want : fabs(got - want) <= 1e-5 * size + 1e-6 + (c->turned ? 0x1p-8 * fabs(want) : 0);
             if (!ok && !over) fail(cx, E_INVALID, "%s: %lldx%lldx%lldx%lld: element %lld is %.9g, wanted %.9g", j->t->isa, (long long)c->batch, (long long)c->m, (long long)c->n, (long long)c->k, (long long)i, got, want);
         } else if (((int32_t *)out.data)[i] != (int32_t)(int64_t)sum)
             fail(cx, E_INVALID, "%s: %s x %s, %lldx%lldx%lldx%lld: element %lld is %d, wanted %.0f", j->t->isa, dtype_info[c->x].name, dtype_info[c->w].name, (long long)c->batch, (long long)c->m, (long long)c->n, (long long)c->k, (long long)i, ((int32_t *)out.data)[i], sum);
@@ -89,8 +89,16 @@ static void run_case(Ctx *cx, void *arg)
     }
     if (c->turned) right = g_transpose(g, right, (int[]){ 1, 0 });
     Node *r = g2(g, OP_add, g_matmul(g, left, right), known(g, a, wide, 1, db, b));
-    graph_output(g, "y", floats ? g2(g, OP_max, r, g_scalar(g, DT_f32, 0)) : r);
+    if (floats) r = g2(g, OP_max, r, g_scalar(g, DT_f32, 0));
+    graph_output(g, "y", floats && c->turned ? g_cast(g, r, DT_bf16) : r);
     Segment *s = segment_new(cx, j->t, g, &(ProgramOptions){ .fuse = true, .threads = 1 });
+    int terms = floats ? 2 : 4, dots = j->t->vectors.dots;
+    if (c->n >= 4 && c->k % terms == 0 && dots & (floats ? DOT_pairs : DOT_quads)) {          /* that it is the form that is meant */
+        const char *form = dots & DOT_tiles && c->m >= 4 ? (floats ? "unit_pairs(" : "unit_quads(") : floats ? "dot2v(" : "dot4v(";
+        bool there = false;
+        for (int i = 0; i < s->npart; i++) there |= s->part[i].src.text && strstr(s->part[i].src.text, form);
+        if (!there) fail(cx, E_INVALID, "%s: %lldx%lldx%lldx%lld: no %s in its kernels", j->t->isa, (long long)c->batch, (long long)c->m, (long long)c->n, (long long)c->k, form);
+    }
     for (int special = 0; special <= floats; special++) {
         x = numbers(a, c->x, c->batch * c->m * c->k, 1, special);
         in.data = x;
@@ -156,6 +164,51 @@ static void test_tiles(void **state)
     arena_free(a);
 }
 
+/* A float32 product whose operands bfloat16 does not hold, with leave to round them and without. */
+typedef struct Leave { const Target *t; Arena *a; float got; } Leave;
+static void run_leave(Ctx *cx, void *arg)
+{
+    Leave *l = arg;
+    float *x = arena_alloc(l->a, 64 * 4), *w = arena_alloc(l->a, 128 * 4);
+    for (int i = 0; i < 64; i++) x[i] = 1 + 0x1p-10f;
+    for (int i = 0; i < 128; i++) w[i] = 1;
+    int64_t dx[2] = { 8, 8 }, dw[2] = { 8, 16 }, syms[4] = { 0 };
+    Graph *g = graph_new(cx, l->a);
+    Tensor in, out = { .data = arena_alloc(l->a, 128 * 4) };
+    size_t bytes = 128 * 4;
+    tensor_init(cx, &in, DT_f32, 2, dx);
+    Tensor hint = in;
+    in.data = x;
+    graph_output(g, "y", g_matmul(g, graph_input(g, "x", DT_f32, 2, dx, NULL, &hint), known(g, l->a, DT_f32, 2, dw, w)));
+    Segment *s = segment_new(cx, l->t, g, &(ProgramOptions){ .fuse = true, .threads = 1 });
+    segment_run(cx, l->a, s, &in, syms, &out, &bytes, NULL);
+    segment_free(s);
+    l->got = ((float *)out.data)[127];
+}
+
+static void test_leave(void **state)
+{
+    Ctx *cx = *state;
+    static const char *const sets[] = { "avx512bf16", "avx2", "plain" };
+    for (size_t i = 0; i < COUNT_OF(sets); i++)
+        for (int leave = 0; leave < 2; leave++) {
+            Arena *a = arena_new(cx);
+            Target t;
+            if (isa_open(cx, a, sets[i], &t)) {
+                Leave l = { &t, a, 0 };
+                const char *was = cx->opt.allow;
+                if (leave) cx->opt.allow = "bf16";
+                Status st = guard_call(cx, run_leave, &l);
+                cx->opt.allow = was;
+                if (st != E_OK) print_error("%s\n", cx->text);
+                assert_int_equal(st, E_OK);
+                assert_true(l.got == (leave && t.vectors.dots & DOT_pairs ? 8.0f : 8 + 0x1p-7f));
+                dev_cpu.close(t.device);
+            }
+            arena_free(a);
+        }
+}
+
 static int setup(void **state)
 {
     static Ctx cx;
@@ -166,6 +219,6 @@ static int setup(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_sets), cmocka_unit_test(test_tiles) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_sets), cmocka_unit_test(test_tiles), cmocka_unit_test(test_leave) };
     return cmocka_run_group_tests(tests, setup, NULL);
 }
