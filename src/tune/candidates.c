@@ -50,7 +50,7 @@ bool sched_parse(const char *text, Sched *s)
     return true;
 }
 
-static int log2_of(int64_t n)
+static int log2_floor(int64_t n)
 {
     int b = 0;
     while (n > 1) { n >>= 1; b++; }
@@ -59,7 +59,7 @@ static int log2_of(int64_t n)
 
 char *sched_bucket(Arena *a, const LoopKernel *k)
 {
-    return arena_fmt(a, "t%dw%dr%d", log2_of(dim_hint(k->g, k->total)), log2_of(dim_hint(k->g, k->work)), k->row_extent ? log2_of(dim_hint(k->g, k->row_extent)) : 0);
+    return arena_fmt(a, "t%dw%dr%d", log2_floor(dim_hint(k->g, k->total)), log2_floor(dim_hint(k->g, k->work)), k->row_extent ? log2_floor(dim_hint(k->g, k->row_extent)) : 0);
 }
 
 /* Expected time of a product, relative. */

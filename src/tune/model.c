@@ -65,8 +65,8 @@ static void bins_make(Fitting *f)
     }
 }
 
-typedef struct Sum { double weight, left; int n; } Sum;
-static double score(const Sum *s) { return s->left * s->left / (s->weight + ridge); }
+typedef struct LeafSum { double weight, left; int n; } LeafSum;
+static double score(const LeafSum *s) { return s->left * s->left / (s->weight + ridge); }
 
 /* The split of each node of a level, the first of which is `first`: examples are added up once for each input. */
 static void level_split(const Fitting *f, int first, int nodes, Split *split)
@@ -74,17 +74,17 @@ static void level_split(const Fitting *f, int first, int nodes, Split *split)
     double most[NODES];
     for (int k = 0; k < nodes; k++) { split[first + k] = (Split){ .input = -1 }; most[k] = 1e-9; }
     for (int i = 0; i < INPUTS; i++) {
-        Sum in[NODES / 2][BINS] = { 0 };
+        LeafSum in[NODES / 2][BINS] = { 0 };
         for (int j = 0; j < f->n; j++) {
-            Sum *s = &in[f->node[j] - first][f->bin[j][i]];
+            LeafSum *s = &in[f->node[j] - first][f->bin[j][i]];
             s->weight += f->weight[j]; s->left += f->weight[j] * f->left[j]; s->n++;
         }
         for (int k = 0; k < nodes; k++) {
-            Sum all = { 0 }, low = { 0 };
+            LeafSum all = { 0 }, low = { 0 };
             for (int b = 0; b < BINS; b++) { all.weight += in[k][b].weight; all.left += in[k][b].left; all.n += in[k][b].n; }
             for (int b = 0; b + 1 < BINS; b++) {
                 low.weight += in[k][b].weight; low.left += in[k][b].left; low.n += in[k][b].n;
-                Sum high = { all.weight - low.weight, all.left - low.left, all.n - low.n };
+                LeafSum high = { all.weight - low.weight, all.left - low.left, all.n - low.n };
                 if (low.n < LEAF_LEAST || high.n < LEAF_LEAST) continue;
                 double won = score(&low) + score(&high) - score(&all);
                 if (won <= most[k]) continue;
@@ -97,7 +97,7 @@ static void level_split(const Fitting *f, int first, int nodes, Split *split)
 
 static void tree_fit(Fitting *f, Tree *t)
 {
-    Sum leaf[NODES] = { 0 };
+    LeafSum leaf[NODES] = { 0 };
     for (int j = 0; j < f->n; j++) f->node[j] = 0;
     for (int nodes = 1; nodes < NODES; nodes *= 2) {
         level_split(f, nodes - 1, nodes, t->split);
@@ -107,7 +107,7 @@ static void tree_fit(Fitting *f, Tree *t)
         }
     }
     for (int j = 0; j < f->n; j++) {
-        Sum *s = &leaf[f->node[j] - (NODES - 1)];
+        LeafSum *s = &leaf[f->node[j] - (NODES - 1)];
         s->weight += f->weight[j]; s->left += f->weight[j] * f->left[j];
     }
     for (int i = 0; i < NODES; i++) t->leaf[i] = (float)(shrink * leaf[i].left / (leaf[i].weight + ridge));
