@@ -342,7 +342,10 @@ void kernel_schedule(LoopKernel *k)
             if (k->sched.vectors) vec->nv = k->sched.vectors;
             while (vec->nv > 1 && vecs < vec->nv) vec->nv /= 2;
             step = (int64_t)vec->nv * k->lanes;
-        } else if (k->sched.vectors) vec->nv = k->sched.vectors;
+        } else {
+            if (k->sched.vectors) vec->nv = k->sched.vectors;
+            step -= step % ((int64_t)vec->nv * k->lanes);            /* so that only the last block has a rest */
+        }
         for (int i = 0; i < k->npar; i++) if (k->par[i].var == k->vec_var) k->par[i].step = step;
     }
     if (k->sub->kind == SUB_rows && k->lanes > 1 && !vec) kernel_rows(k);

@@ -71,6 +71,33 @@ static void test_rows(void **state) { (void)state; every_candidate(ROWS, "f32[9,
 static void test_conv(void **state) { (void)state; every_candidate(OPSET(17) "g " CONV, "f32[1,6,19,19] 0; f32[17,6,3,3] 0", SUB_dot); }
 static void test_map(void **state) { (void)state; every_candidate(MAP, "f32[40,333] 0; f32[333] 0", SUB_map); }
 
+/* Steps of three vectors, of which a block holds no whole number, where all elements do. */
+static void test_blocks(void **state)
+{
+    (void)state;
+    static const char *const settings[] = { "vectors=3", "vectors=3 block=1", "vectors=3 block=2" };
+    Trial t;
+    trial_open(&t, MODE_fused, OPSET(17) "g (float[49152] x) => (float[49152] y) { y = Tanh(x) }");
+    trial_inputs(&t, "f32[49152] 0");
+    for (int64_t e = 0; e < 49152; e++) ((float *)t.in[0].data)[e] = 0.5f + (float)(e % 101) * 0.02f;
+    Forced own = { .t = &t, .o = { .fuse = true, .plain = true } };
+    if (guard_call(&t.cx, forced_body, &own)) fail_msg("%s", t.cx.text);
+    int n;
+    const SegmentEvidence *e = program_evidence(&t.cx, own.p, t.arena, &n);
+    for (size_t i = 0; i < COUNT_OF(settings); i++) {
+        Forced f = { .t = &t, .o = { .fuse = true, .plain = true, .force_kernel = e[0].kernel[0].structure } };
+        assert_true(sched_parse(settings[i], &f.o.force));
+        if (guard_call(&t.cx, forced_body, &f)) fail_msg("%s: %s", settings[i], t.cx.text);
+        for (int64_t q = 0; q < 49152; q++) {
+            float want = tanhf(((float *)t.in[0].data)[q]), is = ((float *)f.out[0].data)[q];
+            if (!(fabsf(is - want) <= 1e-5f)) fail_msg("%s: element %lld is %.9g, wanted %.9g", settings[i], (long long)q, (double)is, (double)want);
+        }
+        program_free(f.p);
+    }
+    program_free(own.p);
+    trial_close(&t);
+}
+
 /* A search over kernels whose times follow a rule that the analytic order does not know (stores past the caches: twice as fast; wide blocks: slower): with the model, which
  * has seen other kernels, the rule's best is among the first few. */
 static double rule(const Contender *c)
@@ -220,6 +247,6 @@ static void test_records(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_text), cmocka_unit_test(test_features), cmocka_unit_test(test_records), cmocka_unit_test(test_dot), cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_conv), cmocka_unit_test(test_map), cmocka_unit_test(test_model) };
+        cmocka_unit_test(test_conv), cmocka_unit_test(test_map), cmocka_unit_test(test_blocks), cmocka_unit_test(test_model) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
