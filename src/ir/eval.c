@@ -452,7 +452,10 @@ void eval_block(Eval *ev, int n)
             step_ew(ev, s, r);
             break;
         case STEP_where:
-            if (floats(ev, s->n) || ints(ev, s->n))     /* words, whatever they are */
+            if (floats(ev, s->n))
+                for (int j = 0; j < n; j++)
+                    ((float *)r)[j] = ((int32_t *)slot[s->a])[j] ? ((float *)slot[s->b])[j] : ((float *)slot[s->c])[j];
+            else if (ints(ev, s->n))
                 for (int j = 0; j < n; j++)
                     ((int32_t *)r)[j] = ((int32_t *)slot[s->a])[j] ? ((int32_t *)slot[s->b])[j] : ((int32_t *)slot[s->c])[j];
             else if (ev->ready)

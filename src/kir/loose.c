@@ -1,16 +1,17 @@
 /* Maxima that need not keep NaN.
  *
  * max is NaN if an element is, which the machine's instruction is not: it takes three. Where a maximum only scales (softmax, log-sum-exp, attention), NaN arrives at
- * every result by another way: exp(x - max) is NaN where x is, whatever max says, so the sum over the row is, and so is what is computed from it. Three questions
+ * every result by another way: exp(x - max) is NaN where x is, whatever max says, so the sum over the row is, and so is what is computed from it. Four questions
  * about the nodes of one kernel, each of which is computed at one index for each point (what is read from memory may be read elsewhere as well):
  *   carries   is n NaN at each point where x, what the maximum is taken of, is NaN?     arithmetic of what carries
  *   poisoned  is n NaN if x is NaN anywhere in the row?                                 a sum of what carries over the maximum's axis, and arithmetic of that
  *   depends   does n need the maximum?
- * The maximum is loose if each result that depends on it is poisoned. */
+ *   signed    does n change with the sign of a maximum that is 0? Not if exp stands between; the machine's instruction gives either zero of two.
+ * The maximum is loose if each result that depends on it is poisoned and not signed. */
 #include "kir/kir.h"
 
-typedef struct Loose { const Lowering *l; const Node *max, *x; uint8_t *seen[3]; } Loose;    /* by question and node: 1 no, 2 yes */
-enum { CARRIES, POISONED, DEPENDS };
+typedef struct Loose { const Lowering *l; const Node *max, *x; uint8_t *seen[4]; } Loose;    /* by question and node: 1 no, 2 yes */
+enum { CARRIES, POISONED, DEPENDS, SIGNED };
 
 static const Node *under(const Node *n)
 {
@@ -27,6 +28,14 @@ static bool keeps_nan(const Node *n)
     return prim_info[n->op].elementwise && !prim_info[n->op].compares && n->op != OP_pow && dtype_is_float(n->dt);
 }
 
+/* Is the result the same for both zeros? log gives no -0, and +0 is what it adds to either. */
+static bool forgets_sign(const Node *n)
+{
+    if (n->op == OP_cast) return !dtype_is_float(n->dt);
+    if (n->op == OP_add) return n->in[0]->op == OP_log || n->in[1]->op == OP_log;
+    return n->op == OP_exp || n->op == OP_abs || prim_info[n->op].compares;
+}
+
 static bool ask(Loose *q, int what, const Node *n)
 {
     uint8_t *seen = &q->seen[what][n->id];
@@ -34,11 +43,11 @@ static bool ask(Loose *q, int what, const Node *n)
     if (*seen) return *seen == 2;
     *seen = 1;
     if (what == CARRIES && (n == q->x || (under(n) == under(q->x) && in_kernel(q, under(n))))) yes = true;
-    else if (what == DEPENDS && n == q->max) yes = true;
-    else if (n->op == OP_view && (what == DEPENDS || (!n->view.npred && in_kernel(q, under(n))))) yes = ask(q, what, n->in[0]);
-    else if (!in_kernel(q, n)) yes = false;
+    else if (what >= DEPENDS && n == q->max) yes = true;
+    else if (n->op == OP_view && (what >= DEPENDS || (!n->view.npred && in_kernel(q, under(n))))) yes = ask(q, what, n->in[0]);
+    else if (!in_kernel(q, n) || (what == SIGNED && forgets_sign(n))) yes = false;
     else if (what == POISONED && n->op == OP_fold) yes = n->kind == FOLD_sum && !n->whole && dtype_is_float(n->dt) && ask(q, CARRIES, n->in[0]);
-    else if (what == DEPENDS || keeps_nan(n)) for (int i = 0; i < n->nin; i++) yes |= ask(q, what, n->in[i]);
+    else if (what >= DEPENDS || keeps_nan(n)) for (int i = 0; i < n->nin; i++) yes |= ask(q, what, n->in[i]);
     *seen = yes ? 2 : 1;
     return yes;
 }
@@ -47,10 +56,10 @@ bool max_is_loose(const Lowering *l, const Node *f)
 {
     Loose q = { .l = l, .max = f, .x = f->in[0] };
     if (l->k->lanes <= 1 || f->kind != FOLD_max || f->dt != DT_f32 || f->whole) return false;
-    for (int i = 0; i < 3; i++) q.seen[i] = NEWS(l->arena, uint8_t, l->g->node.n);
+    for (int i = 0; i < 4; i++) q.seen[i] = NEWS(l->arena, uint8_t, l->g->node.n);
     for (int i = 0; i < l->sub->nstore; i++) {
         const Node *n = l->sub->store[i].node;
-        if (ask(&q, DEPENDS, n) && !ask(&q, POISONED, n)) return false;
+        if (ask(&q, DEPENDS, n) && (!ask(&q, POISONED, n) || ask(&q, SIGNED, n))) return false;
     }
     return true;
 }

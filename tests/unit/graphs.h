@@ -70,7 +70,7 @@ static void compare(Bench *b, const Tensor *got, const Tensor *want, const char 
     for (int64_t j = 0; j < tensor_count(want); j++) {
         Scalar x = scalar_load(got->dt, tensor_at(got, j)), y = scalar_load(want->dt, tensor_at(want, j));
         bool flt = dtype_is_float(got->dt);
-        bool ok = !flt ? x.i == y.i : isnan(y.f) ? isnan(x.f) : x.f == y.f || fabs(x.f - y.f) <= b->tolerance * fmax(1, fabs(y.f));
+        bool ok = !flt ? x.i == y.i : isnan(y.f) ? isnan(x.f) : x.f == y.f || (isfinite(y.f) && fabs(x.f - y.f) <= b->tolerance * fmax(1, fabs(y.f)));
         if (ok) continue;
         if (flt) fail_msg("output %d, %s: element %lld is %.9g, the interpreter says %.9g", out, mode, (long long)j, x.f, y.f);
         fail_msg("output %d, %s: element %lld is %lld, the interpreter says %lld", out, mode, (long long)j, (long long)x.i, (long long)y.i);

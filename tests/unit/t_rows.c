@@ -162,6 +162,19 @@ static void outside(void **state)
 }
 
 /* Columns, many and few, by all ways of going down them. */
+/* Zeros of both signs, of which +0 is the largest, and what is divided by it: inf. */
+static void zeros_graph(Bench *b)
+{
+    Graph *g = b->g;
+    Node *x = input(b, DT_f32, DIMS(40, 77));
+    float *in = b->in[0].data;
+    for (int i = 0; i < 40 * 77; i++) in[i] = -fabsf(in[i]) - 0.1f;
+    for (int i = 0; i < 40; i++) { in[i * 77 + i] = 0; in[i * 77 + (i + 16) % 77] = in[i * 77 + 76] = -0.0f; }
+    Node *m = g_fold(g, FOLD_max, x, 2, false), *keep = g_keepdims(g, m, 2, x), *sum = g_fold(g, FOLD_sum, g1(g, OP_exp, g2(g, OP_sub, x, keep)), 2, false);
+    output(b, g2(g, OP_div, sum, m));
+}
+static void zeros(void **state) { check(state, zeros_graph, 2e-5, 0); }
+
 static void columns_graph(Bench *b)
 {
     Node *x = input(b, DT_f32, DIMS(row_count, row_length));
@@ -211,7 +224,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(short_rows), cmocka_unit_test(short_half), cmocka_unit_test(past_the_caches), cmocka_unit_test(squares), cmocka_unit_test(picked),
-        cmocka_unit_test(outside), cmocka_unit_test(columns), cmocka_unit_test(nans),
+        cmocka_unit_test(outside), cmocka_unit_test(columns), cmocka_unit_test(nans), cmocka_unit_test(zeros),
     };
     return cmocka_run_group_tests_name("rows", tests, open_all, close_all);
 }
