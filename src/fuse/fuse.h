@@ -27,9 +27,12 @@ void layout_choose(Ctx *cx, Arena *a, Graph *g);
 /* Rewrites gathers of what is computed element by element to gathers of what it is computed from. */
 void gathers_choose(Ctx *cx, Arena *a, Graph *g);
 
+/* ---- calls.c ---------------------------------------------------------------------------------------------------------------------------------- */
+/* Functions of the host become primitives where they can: for devices far from it. */
+void calls_choose(Ctx *cx, Arena *a, Graph *g);
+
 /* ---- parts.c ---------------------------------------------------------------------------------------------------------------------------------- */
 /* Rewrites folds of many elements to few results as folds of parts and of their results. The last before planning. */
-void calls_choose(Ctx *cx, Arena *a, Graph *g);          /* calls.c: functions of the host become primitives, where they can: for devices far from it */
 void parts_choose(Ctx *cx, Arena *a, Graph *g, bool many, bool scans);   /* many: for a device of thousands of threads; scans: and whose groups cannot share a running fold */
 
 /* ---- integers.c ------------------------------------------------------------------------------------------------------------------------------ */

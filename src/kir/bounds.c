@@ -326,6 +326,9 @@ static Dim *corner(const Bounding *b, Dim *e, bool largest)
     return dim_add(b->g, dim_mul(b->g, c, (c->c > 0) == largest ? dim_addc(b->g, b->end, -1) : b->start), rest);
 }
 
+/* Numbers of both sides of a condition are compared as i64, whatever they are read as. */
+static KVal *as_i64(Lowering *l, KVal *v) { return v->dt == DT_i64 ? v : val_new(l, &(KVal){ .kind = KV_cast, .dt = DT_i64, .nin = 1, .in[0] = v }); }
+
 /* The least and the largest of the numbers n[idx] as `var` runs through [from, to), in a loop where we are. */
 static Span numbers_read(const Bounding *b, const Node *n, Dim *const *idx, const Dim *var, Dim *from, Dim *to, int times)
 {
@@ -345,8 +348,8 @@ static Span numbers_read(const Bounding *b, const Node *n, Dim *const *idx, cons
     KVal *v = demand(l, n, at);
     for (int i = 0; i < 2; i++) { a[i]->loop = o; fold_update(l, a[i], v, at); }
     loop_close(l, o);
-    KVal *lo = fold_result(l, a[0]);
-    return (Span){ lo, fold_result(l, a[1]) };
+    KVal *lo = as_i64(l, fold_result(l, a[0]));
+    return (Span){ lo, as_i64(l, fold_result(l, a[1])) };
 }
 
 /* False: not known. */
@@ -362,7 +365,7 @@ static bool span_of(Bounding *b, const Node *n, Dim *const *idx, Span *span)
     }
     for (int k = 0; k < n->rank; k++) at[k] = idx[k];
     if (!through_views(b, &n, at)) return false;
-    if (n->op == OP_cast && !dtype_is_float(n->in[0]->dt) && n->in[0]->dt != DT_bool && dtype_size(n->dt) >= dtype_size(n->in[0]->dt)) return span_of(b, n->in[0], at, span);
+    if (n->op == OP_cast && (n->dt == DT_i64 || n->dt == DT_i32) && (n->in[0]->dt == DT_i64 || n->in[0]->dt == DT_i32) && dtype_size(n->dt) >= dtype_size(n->in[0]->dt)) return span_of(b, n->in[0], at, span);
     bool by_j = false, by_row = false;
     for (int k = 0; k < n->rank; k++) { by_j |= dim_uses(at[k], b->j->var); by_row |= dim_uses(at[k], b->row->var); }
     if (!is_read(l, n) || (n->dt != DT_i64 && n->dt != DT_i32) || by_j == by_row) return false;

@@ -91,6 +91,12 @@ ATTENTION(attention_packed_order, packed, 1,
     Node *doc = input(b, DT_i64, DIMS(210, 1)); Node *of = input(b, DT_i64, DIMS(630));
     number(b, 3, 210, 30, 3); number(b, 4, 630, 30, 1);
     return g_where(b->g, g2(b->g, OP_le, of, doc), s, fill_of(b, -INFINITY));)
+/* Numbers of two widths: what is past 2^31 stays large. */
+ATTENTION(attention_packed_wide, packed, 0,
+    Node *doc = input(b, DT_i64, DIMS(210, 1)); Node *of = input(b, DT_i32, DIMS(630));
+    for (int i = 0; i < 210; i++) ((int64_t *)b->in[3].data)[i] = i / 30 + (i < 90 ? 0 : (int64_t)1 << 33);
+    for (int i = 0; i < 630; i++) ((int32_t *)b->in[4].data)[i] = i < 200 ? i / 90 : 100;
+    return g_where(b->g, g2(b->g, OP_le, g_cast(b->g, of, DT_i64), doc), s, fill_of(b, -INFINITY));)
 ATTENTION(attention_lengths, usual, 1,
     Node *n = input(b, DT_i64, DIMS(2, 1, 1, 1));
     ((int64_t *)b->in[3].data)[0] = 40; ((int64_t *)b->in[3].data)[1] = 149;
@@ -320,7 +326,7 @@ int main(void)
         cmocka_unit_test(attention_plain), cmocka_unit_test(attention_one_block), cmocka_unit_test(attention_long), cmocka_unit_test(attention_bias),
         cmocka_unit_test(attention_bias_of_steps), cmocka_unit_test(attention_bool_mask), cmocka_unit_test(attention_causal), cmocka_unit_test(attention_window),
         cmocka_unit_test(attention_prefix), cmocka_unit_test(attention_dilated), cmocka_unit_test(attention_documents), cmocka_unit_test(attention_packed), cmocka_unit_test(attention_packed_prefix),
-        cmocka_unit_test(attention_packed_order), cmocka_unit_test(attention_lengths),
+        cmocka_unit_test(attention_packed_order), cmocka_unit_test(attention_packed_wide), cmocka_unit_test(attention_lengths),
         cmocka_unit_test(attention_cap), cmocka_unit_test(attention_alibi), cmocka_unit_test(attention_empty_rows), cmocka_unit_test(attention_special),
         cmocka_unit_test(attention_decoding), cmocka_unit_test(attention_short), cmocka_unit_test(scores_kept), cmocka_unit_test(grouped),
         cmocka_unit_test(logarithm), cmocka_unit_test(refused), cmocka_unit_test(pairs),
