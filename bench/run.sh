@@ -5,7 +5,7 @@
 #
 #   kernels   printed kernels against loops written by hand and against one kernel for each operator, one thread (bench/kernels.c)
 #   rows      softmax, norms, losses and activations on matrices past the caches, against a plain copy of as many bytes (bench/rows.c)
-#   gemm      matrix products against oneDNN's, float32, one thread, plain and with bias and gelu (bench/contract.c)
+#   gemm      matrix products against oneDNN's, float32, bfloat16 and bytes, one thread, plain and with bias and gelu (bench/contract.c)
 #   conv      convolutions with bias and relu against oneDNN's
 #   models    real models, fused against unfused, from $SN_CASES/models when that is there (or folders in MODELS)
 #   learn     tuning with the learned model of cost against four times the measurements without it (bench/learn.c)
@@ -52,6 +52,7 @@ for w in $what; do
             continue
         fi
         OMP_NUM_THREADS=1 "$BUILD/bench_contract" "$w"
+        [ "$w" = conv ] || for kind in --bf16 --int8; do OMP_NUM_THREADS=1 "$BUILD/bench_contract" "$w" "$kind"; done
         ;;
     regret)
         models=${MODELS:-$(ls -d "${SN_CASES:-../shared/cases}"/models/*/ 2>/dev/null || true)}

@@ -41,17 +41,18 @@ static const char *const common_flags[] = { "-O2",
  * has the processor's own instructions for all that it does in lanes, nothing is left to vectorise. */
 static const char *const gcc_flags[] = {
 #if defined(__x86_64__)
-                                         "-fno-tree-vectorize",
-                                         "-fno-tree-slp-vectorize",
+    "-fno-tree-vectorize",
+    "-fno-tree-slp-vectorize",
 #endif
-                                         "-fno-tree-vrp",
-                                         "-fno-gcse",
-                                         "-fno-thread-jumps",
-                                         "-fira-region=one",
-                                         "-fno-rerun-cse-after-loop",
-                                         "-fno-cse-follow-jumps",
-                                         "-fno-tree-tail-merge",
-                                         "-fno-crossjumping" };
+    "-fno-tree-vrp",
+    "-fno-gcse",
+    "-fno-thread-jumps",
+    "-fira-region=one",
+    "-fno-rerun-cse-after-loop",
+    "-fno-cse-follow-jumps",
+    "-fno-tree-tail-merge",
+    "-fno-crossjumping"
+};
 
 /* ---- a hash map of 64-bit keys to numbers; linear probing ---- */
 
