@@ -7,7 +7,7 @@
  * one: a part folds those before it in its span, in a fixed order, with what stands before the span; the last one of a span writes that for the next. */
 #include "gen/gen.h"
 
-static const char *part_fold(const KFold *f) { return f->kind == FOLD_sum ? "sum" : f->kind == FOLD_max ? "max" : "min"; }
+static const char *look_fold(const KFold *f) { return f->kind == FOLD_sum ? "sum" : f->kind == FOLD_max ? "max" : "min"; }
 
 void print_look(Printer *p, const LoopKernel *k, const SimtWords *w, Text *names)
 {
@@ -16,7 +16,7 @@ void print_look(Printer *p, const LoopKernel *k, const SimtWords *w, Text *names
     int at = 0, each = LOOK_PART / k->threads, n = k->threads;
     while (b->stmt.at[at].kind != KS_update) at++;
     const KFold *f = b->stmt.at[at].fold;
-    const char *t = print_held(f->dt), *v = print_var(p, o->var), *size = print_arg(p, o->extent), *first = print_identity(p, f), *fold = part_fold(f);
+    const char *t = print_held(f->dt), *v = print_var(p, o->var), *size = print_arg(p, o->extent), *first = print_identity(p, f), *fold = look_fold(f);
     const char *parts = print_arg(p, dim_ceildiv(k->g, o->extent, dim_const(k->g, LOOK_PART)));
     text_add(names, "    %s%s piece[%d];\n    %si64 drawn;\n", w->local, t, LOOK_PART + LOOK_PART / each, w->local);
     print_line(p, "i64 *const parts = (i64 *)scratch + 1, *const spans = parts + 2 * total;");

@@ -15,7 +15,7 @@ static const char *letter(const Product *x, const KSide *side) { return is_row(x
 static int near_of(const KSide *side) { return side->each < NEAR ? side->each : NEAR; }
 
 /* Where in the block this thread's place i of a side is. */
-static const char *place_of(const Product *x, const KSide *side, const char *i)
+static const char *own_place(const Product *x, const KSide *side, const char *i)
 {
     int near = near_of(side);
     if (side->each == near) return arena_fmt(x->p->arena, "%s_own + %s", letter(x, side), i);
@@ -42,7 +42,7 @@ static int axis_vars(const LoopKernel *k, uint32_t axes, const Dim **var)
     return n;
 }
 
-static bool is_staged(const Product *x, const KVal *v)
+static bool in_shared(const Product *x, const KVal *v)
 {
     for (int i = 0; i < x->nest->staged.n; i++) if (x->nest->staged.at[i] == v) return true;
     return false;
@@ -51,7 +51,7 @@ static bool is_staged(const Product *x, const KVal *v)
 /* Marks what v is computed from, in the body or the nest. cell: what lies in shared memory is there already. */
 static void need(Product *x, const KVal *v, bool cell)
 {
-    if (v->kind == KV_const || v->block == x->k->top || x->need[v->id] || (cell && is_staged(x, v))) return;
+    if (v->kind == KV_const || v->block == x->k->top || x->need[v->id] || (cell && in_shared(x, v))) return;
     x->need[v->id] = 1;
     if (v->kind == KV_fold) return;
     for (int i = 0; i < v->nin; i++) need(x, v->in[i], cell);
@@ -126,7 +126,7 @@ static void print_step(Product *x)
         const KVal *v = x->nest->staged.at[i];
         const KSide *side = product_side(x->k, v);
         print_line(p, "%s w%d[%d];", print_held(v->dt), v->id, side->each);
-        print_line(p, "UNROLL for (int i = 0; i < %d; i++) w%d[i] = s%d[1 - now][s][%s];", side->each, v->id, v->id, place_of(x, side, "i"));
+        print_line(p, "UNROLL for (int i = 0; i < %d; i++) w%d[i] = s%d[1 - now][s][%s];", side->each, v->id, v->id, own_place(x, side, "i"));
     }
     cells_open(x);
     for (int i = 0; i < x->nest->staged.n; i++) {
@@ -222,7 +222,7 @@ static void side_place(Product *x, const KSide *side, const char *i)
     const Dim *var[MAX_RANK + 1];
     const char *l = letter(x, side);
     int n = axis_vars(x->k, side->axes, var);
-    print_line(x->p, "const i64 %s_here = %s_0 + %s;", l, l, place_of(x, side, i));
+    print_line(x->p, "const i64 %s_here = %s_0 + %s;", l, l, own_place(x, side, i));
     print_line(x->p, "if (%s_here < %s) {", l, print_arg(x->p, side->extent));
     print_apart(x->p, arena_fmt(x->p->arena, "%s_here", l), n, var, "const i64 ", "");
 }

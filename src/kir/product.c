@@ -63,7 +63,7 @@ static void nest_leaves(Sides *s, const KLoop *o, const KLoop *first, uint8_t *s
 }
 
 /* Axes that meet in an address are of one kind: the kinds among `axes`. */
-static int parts_of(const Sides *s, uint32_t axes, uint32_t *part)
+static int kinds_among(const Sides *s, uint32_t axes, uint32_t *part)
 {
     int n = 0;
     for (int i = 0; i < s->nleaf; i++) {
@@ -91,7 +91,7 @@ static bool find_sides(Sides *s, KProduct *p)
     uint32_t axes = 0, part[LEAVES];
     for (int i = 0; i < s->nleaf; i++) axes |= s->leaf[i];
     int n;
-    while ((n = parts_of(s, axes, part)) == 1) {
+    while ((n = kinds_among(s, axes, part)) == 1) {
         int most = 0, drop = -1;
         for (int i = 0; i < k->npar; i++) {
             int uses = 0;
