@@ -309,7 +309,7 @@ static const Scalar *slot_scalars(Eval *ev, const Node *n, int step)
     return wide;
 }
 
-static void slot_set(const Eval *ev, const Node *n, const Scalar *x, Scalar *r)
+static void slot_put(const Eval *ev, const Node *n, const Scalar *x, Scalar *r)
 {
     if (ints(ev, n))
         scalars_to_ints(ev->nlane, x, (int32_t *)r);
@@ -409,7 +409,7 @@ static void step_ew(Eval *ev, const Step *s, Scalar *r)
     }
     Scalar *wide = (Scalar *)temp_take(ev);
     ew_lanes(s->n->op, x->dt, n, a, b, wide);
-    slot_set(ev, s->n, wide, r);
+    slot_put(ev, s->n, wide, r);
 }
 
 static void step_cast(Eval *ev, const Step *s, Scalar *r)
@@ -427,7 +427,7 @@ static void step_cast(Eval *ev, const Step *s, Scalar *r)
     else if (ints(ev, s->n)) {
         Scalar *to = (Scalar *)temp_take(ev);
         cast_lanes(s->n->dt, x->dt, s->n->saturate, n, wide, to);
-        slot_set(ev, s->n, to, r);
+        slot_put(ev, s->n, to, r);
     } else
         cast_lanes(s->n->dt, x->dt, s->n->saturate, n, wide, r);
 }
@@ -470,7 +470,7 @@ void eval_block(Eval *ev, int n)
         case STEP_bitcast: {
             Scalar wide[LANES] = { { 0 } };
             bitcast_lanes(s->n->dt, s->n->in[0]->dt, n, slot_scalars(ev, s->n->in[0], s->a), wide);
-            slot_set(ev, s->n, wide, r);
+            slot_put(ev, s->n, wide, r);
             break;
         }
         case STEP_iota:

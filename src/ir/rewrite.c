@@ -180,13 +180,13 @@ static const Node *rounded_to_16(const Node *n)
 
 /* n, a float of 16 bits, as it would be in the wider dtype `to` without its own rounding and those below it; NULL: there are none that can be left out.
  * *budget: nodes that may still be made. */
-static Node *widened(Rewrite *w, Node *n, DType to, int *budget)
+static Node *unrounded(Rewrite *w, Node *n, DType to, int *budget)
 {
     if (n->op == OP_cast && rounded_to_16(n)) return n->in[0]->dt == to ? n->in[0] : g_cast(w->g, n->in[0], to);
     if ((n->op != OP_view && !prim_info[n->op].elementwise) || n->nin == 0 || --*budget < 0) return NULL;
     Node **in = arena_alloc(w->g->arena, sizeof *in * (size_t)n->nin);
     for (int k = 0; k < n->nin; k++) {
-        in[k] = widened(w, n->in[k], to, budget);
+        in[k] = unrounded(w, n->in[k], to, budget);
         if (!in[k] && n->op == OP_view) return NULL;
         if (!in[k]) in[k] = g_cast(w->g, n->in[k], to);
     }
@@ -200,11 +200,11 @@ static Node *widened(Rewrite *w, Node *n, DType to, int *budget)
 Node *rule_cast_wide(Rewrite *w, Node *n)
 {
     int budget = 16;
-    if (n->op == OP_cast && dtype_is_float(n->dt) && dtype_bits(n->dt) > 16 && (n->in[0]->dt == DT_f16 || n->in[0]->dt == DT_bf16)) return widened(w, n->in[0], n->dt, &budget);
+    if (n->op == OP_cast && dtype_is_float(n->dt) && dtype_bits(n->dt) > 16 && (n->in[0]->dt == DT_f16 || n->in[0]->dt == DT_bf16)) return unrounded(w, n->in[0], n->dt, &budget);
     if ((n->dt != DT_f16 && n->dt != DT_bf16) || !prim_info[n->op].elementwise) return NULL;
     for (int k = 0; k < n->nin; k++) {
         const Node *x = rounded_to_16(n->in[k]);
-        Node *y = x ? widened(w, n, x->dt, &budget) : NULL;
+        Node *y = x ? unrounded(w, n, x->dt, &budget) : NULL;
         if (y) return g_cast(w->g, y, n->dt);
     }
     return NULL;

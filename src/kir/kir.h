@@ -204,7 +204,7 @@ int kernel_folds(const KBlock *b);
 enum { STREAM_BYTES = 32 << 20, STREAM_ROW_LEAST = 1024, STREAM_ROW_MOST = 512 << 10 };
 bool kernel_streams(const Graph *g, const Subgraph *sub);
 void window_bounds(LoopKernel *k);                            /* bounds.c: loops over windows leave padding out; after the tile is chosen */
-void kernel_rows(LoopKernel *k);                              /* rows.c: with lanes along the rows; with lanes across them: */
+void kernel_rows(LoopKernel *k);                              /* rowloops.c: with lanes along the rows; with lanes across them: */
 void kernel_columns(LoopKernel *k);
 void word_choose(LoopKernel *k, KLoop *vec);                  /* word.c; before: */
 /* unit.c: the fold f of words of x along the loop o on a unit for tiles; false: that does not serve, and nothing is done. */
