@@ -494,6 +494,9 @@ static bool under_pivot(Graph *g, const Node *n)
     return true;
 }
 
+/* Functions of which the prelude of groups of threads has a form for what is rounded to 16 bits. */
+static bool has_rough(Op op) { return op == OP_exp || op == OP_sigmoid; }
+
 static const char *spelled(Printer *p, const KVal *v)
 {
     const char *bound = bounded(p, v);
@@ -515,6 +518,7 @@ static const char *spelled(Printer *p, const KVal *v)
     }
     Text x = { .arena = p->arena };
     if (p->rolled && lanes(p, v->vary) && !p->lane_of && is_dear(v)) text_add(&x, "apart_");
+    if (p->simt && held == DT_f32 && has_rough(v->op) && (v->rough || v->dt != DT_f32)) text_add(&x, "rough_");
     for (const char *s = prim_info[v->op].spelling; *s; s++) {
         if (*s != '%') { text_put(&x, s, 1); continue; }
         s++;

@@ -31,6 +31,7 @@ struct KVal {
     int nopnd; KVal **opnd;             /* values whose numbers occur in dim or at */
     Dim *ahead;                         /* load: so many elements further on lies what the next turn reads: its line is fetched now; or NULL */
     bool saturate;
+    bool rough;                         /* GPU: results of 16 bits are all that comes of it, so a few units in the last place more do no harm (rough.c) */
     uint8_t vary;
     uint32_t axes;                      /* product.c: parallel axes that it depends on */
     KBlock *block;                      /* where it stands */
@@ -177,6 +178,7 @@ LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Vecto
 LoopKernel *kernel_lower_as(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Vectors v, const Sched *sched);
 void kernel_schedule(LoopKernel *k);                          /* sched.c: merges axes, chooses tiles and blocks */
 void kernel_simt(LoopKernel *k);                              /* simt.c: the same for groups of threads */
+void kernel_rough(LoopKernel *k);                             /* rough.c: which values need not be exact to the last places */
 /* The address of a load or store of a point whose neighbours in the last parallel axis lie together, so that one access may move several; else NULL. */
 const KAddr *simt_pack_at(const LoopKernel *k, const KStmt *s);
 enum { SIMT_TILE = 32 };

@@ -213,5 +213,6 @@ void kernel_simt(LoopKernel *k)
     if (k->sub->kind == SUB_map && (k->sched.joint || !choose_turn(k))) choose_pack(k);
     if (k->sub->kind == SUB_dot && !product_choose(k)) tile_rows(k, ROW_TILE, THREADS_LEAST);
     if (!k->product) kernel_chunks(k);
+    kernel_rough(k);
     kernel_measure(k);
 }

@@ -71,13 +71,22 @@ CALL cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *s) { (void)s;
 /* ---- streams, graphs, events: a graph keeps its launches ---- */
 typedef struct Call { void *fn; unsigned groups, threads, shared; int nparam; uint64_t word[96]; uint64_t clear; size_t nclear; } Call;
 typedef struct Graph { int n, cap; Call *call; } Graph;
-typedef struct Stream { Graph *recording; } Stream;
+typedef struct Stream { Graph *recording; void (*call)(void *); void *arg; } Stream;
 typedef struct Function { void *fn; int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, void **, int); int nparam, cluster; } Function;
 typedef struct Module { void *lib; Function function[512]; int n; } Module;
 
 CALL cuStreamCreate(void **s, unsigned f) { (void)f; FAIL_IF_TOLD; *s = calloc(1, sizeof(Stream)); return *s ? 0 : 2; }
 CALL cuStreamDestroy_v2(void *s) { free(s); return 0; }
-CALL cuStreamSynchronize(void *s) { (void)s; if (trapped == 1) trapped = 2; FAIL_IF_TOLD; return 0; }
+/* launches run as they are made, a call of the host when it is waited for: what holds them back may be told later to let them go */
+CALL cuLaunchHostFunc(void *s, void (*f)(void *), void *arg) { FAIL_IF_TOLD; ((Stream *)s)->call = f, ((Stream *)s)->arg = arg; return 0; }
+CALL cuStreamSynchronize(void *s)
+{
+    Stream *q = s;
+    if (q && q->call) q->call(q->arg), q->call = NULL;
+    if (trapped == 1) trapped = 2;
+    FAIL_IF_TOLD;
+    return 0;
+}
 CALL cuStreamBeginCapture_v2(void *s, int mode) { (void)mode; FAIL_IF_TOLD; ((Stream *)s)->recording = calloc(1, sizeof(Graph)); return 0; }
 CALL cuStreamEndCapture(void *s, void **g) { FAIL_IF_TOLD; *g = ((Stream *)s)->recording; ((Stream *)s)->recording = NULL; return 0; }
 CALL cuGraphInstantiateWithFlags(void **x, void *g, unsigned long long f)
