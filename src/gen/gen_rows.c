@@ -613,11 +613,31 @@ static const Slot *packed_fold(const Rows *r, const KFold *f)
     return s && !s->npred && (s->dt == DT_bf16 || s->dt == DT_f16) ? s : NULL;
 }
 
+/* Sums of floats take two neighbours together first: half as many additions wait for each other, and fewer roundings add up. */
+static bool by_pairs(const Rows *r, const KFold *f) { return f->kind == FOLD_sum && dtype_is_float(f->dt) && r->e > 1; }
+
+static void update_pair(Rows *r, const KFold *f)
+{
+    Printer *p = &r->p;
+    const char *first, *both;
+    if (f->mul_a) {
+        const char *x = print_operand(p, f->mul_a), *y = print_operand(p, f->mul_b);
+        first = arena_fmt(r->a, "%s * %s", x, y);
+        both = arena_fmt(r->a, "fma_%s(%s, %s, w%d)", held(f->dt), x, y, f->id);
+    } else {
+        first = print_operand(p, f->value);
+        both = arena_fmt(r->a, "(w%d + %s)", f->id, first);
+    }
+    print_line(p, "if (e %% 2) a%d = a%d + %s; else w%d = %s;", f->id, f->id, both, f->id, first);
+}
+
 /* The statements of a loop for the elements of one vector, then the stores of whole vectors. */
 static void print_elements(Rows *r, int l)
 {
     Printer *p = &r->p;
     const KBlock *b = r->loop[l];
+    for (int i = 0; i < b->stmt.n; i++)
+        if (b->stmt.at[i].kind == KS_update && by_pairs(r, b->stmt.at[i].fold)) print_line(p, "%s w%d;", held(b->stmt.at[i].fold->dt), b->stmt.at[i].fold->id);
     print_line(p, "UNROLL for (int e = 0; e < %d; e++) {", r->e);
     print_line(p, "const i64 %s = base + e;", row_var(r));
     r->scope++;
@@ -632,7 +652,8 @@ static void print_elements(Rows *r, int l)
             emit_val(r, f->mul_a);
             emit_val(r, f->mul_b);
             emit_val(r, f->index);
-            print_update(p, s);
+            if (by_pairs(r, f)) update_pair(r, f);
+            else print_update(p, s);
         } else if (s->kind == KS_store) {
             const Slot *whole = slot_find(r, s->buf, &s->at, true);
             const KVal *wide = whole && !dropped(r, l, s) ? rounded_last(r, s->val) : NULL;
