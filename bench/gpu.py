@@ -1,11 +1,15 @@
 """sinter on a GPU beside PyTorch (eager, torch.compile and its fused AdamW) and XLA, in one run on one card: gpu.py [WORD]... takes the cases whose name holds a
-word.
+word; "random" stands for random shapes beside the table, of sinter alone.
 
-Each case: first the values, on fresh random data, against the same formula in float64; then the times. Both sides are timed by device events around single
-launches, in turns (peer, sinter, peer, sinter), after a warm-up; figures are medians. The fused AdamW is captured into a CUDA graph, so that only the device's time
-counts. XLA gives no events: its time is that of many calls, which are enqueued faster than they run, over their number. "cold" is the time from a kernel's text to
-code with an empty cache. A case of several kernels is also measured as a recorded graph that is replayed, on both sides by the clock of the host from the call until
-all is done, with arguments and results on the card. GB/s counts each input once and each output once. Peers that cannot be imported are left out. SINTER: the program (default build/sinter); the library lies beside it. SN_DEVICE: the target (default cuda)."""
+Each case: first the values, on fresh random data that is made on the card, against the same formula in float64; then the times. All sides are timed by device events
+around single launches that are enqueued before the first of them runs, in turns (peer, sinter, peer, sinter), after a warm-up; figures are medians. The fused AdamW
+is captured into a CUDA graph, so that only the device's time counts. XLA gives no events: its time is that of many calls, which are enqueued faster than they
+run, over their number. "cold" is the time from a kernel's text to code with an empty cache. A case of several kernels is also measured as a recorded graph that is
+replayed, on both sides by the clock of the host from the call until all is done. GB/s counts each input once and each output once. Peers that cannot be imported are left
+out; without PyTorch the values are not checked. Before the table, processes beside one another fill the peers' caches of compiled kernels.
+
+SINTER: the program (default build/sinter); the library lies beside it. SN_DEVICE: the target (default cuda). SEED, RANDOM: of the random shapes, and how many of
+them (default 20). RESULTS: folder of the table (default bench/results). LIMIT: no case begins after so many seconds."""
 import ctypes
 import datetime
 import json
@@ -19,11 +23,12 @@ import time
 
 import numpy as np
 
+START = time.monotonic()
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SINTER = os.path.abspath(os.environ.get("SINTER", os.path.join(HERE, "build", "sinter")))
 DEVICE = os.environ.get("SN_DEVICE", "cuda")
-os.environ["SN_WAIT"] = "1"        # values are of the kernels, not of what answers until they are built
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 try:
     import torch
     if not torch.cuda.is_available():
@@ -42,7 +47,7 @@ except Exception:       # also one that finds no driver
 # ---- the library, as far as it is needed ----
 ONNX = {"f32": 1, "i64": 7, "bf16": 16}
 WORD = {"f32": "float", "i64": "int64", "bf16": "bfloat16"}
-NUMPY = {"f32": np.float32, "i64": np.int64, "bf16": np.uint16}
+SIZE = {"f32": 4, "i64": 8, "bf16": 2}
 
 
 class SnTensor(ctypes.Structure):
@@ -59,48 +64,70 @@ class SnOptions(ctypes.Structure):
                 ("compiler", ctypes.c_char_p), ("cancel", ctypes.c_void_p), ("device", ctypes.c_char_p)]
 
 
+class Program:
+    """A case compiled, with its arguments and results on the card. tensors: of torch, or arrays, which are copied there."""
+
+    def __init__(self, lib, case, tensors, cache):
+        self.lib, self.err, self.model, self.program, self.buffers = lib, SnError(), ctypes.c_void_p(), ctypes.c_void_p(), []
+        self.keep = text = case.text().encode()
+        self.call("sn_model_from_memory", text, ctypes.c_size_t(len(text)), b"case.onnxtxt", ctypes.byref(self.model))
+        self.call("sn_compile", self.model, ctypes.byref(SnOptions(device=DEVICE.encode(), cache=cache.encode())), ctypes.byref(self.program))
+        self.nin, self.nout = len(case.inputs), len(case.outputs)
+        self.ins, self.outs = (SnTensor * self.nin)(), (SnTensor * self.nout)()
+        for t, (_, kind, shape), x in zip(self.ins, case.inputs, tensors):
+            self.place(t, kind, shape, x)
+        self.results = []
+        if torch is not None:
+            for t, (name, kind) in zip(self.outs, case.outputs):
+                shape = case.shape_of(name)
+                self.results.append(torch.empty(shape, dtype=torch_dtype(kind), device="cuda"))
+                self.place(t, kind, shape, self.results[-1])
+
+    def call(self, name, *args):
+        if getattr(self.lib, name)(*args, ctypes.byref(self.err)):
+            raise RuntimeError(self.err.text.decode())
+
+    def place(self, t, kind, shape, x):
+        b = ctypes.c_void_p()
+        n = ctypes.c_size_t(SIZE[kind] * int(np.prod(shape)))
+        if torch is not None:
+            self.call("sn_buffer_wrap", self.program, ctypes.c_void_p(x.data_ptr()), n, ctypes.byref(b))
+        else:
+            self.call("sn_buffer_new", self.program, n, ctypes.byref(b))
+            self.call("sn_buffer_write", b, ctypes.c_size_t(0), ctypes.c_void_p(x.ctypes.data), n)
+        self.buffers.append(b)
+        t.dtype, t.rank, t.buffer = ONNX[kind], len(shape), b
+        t.dims[:len(shape)] = shape
+
+    def run(self):
+        self.call("sn_run", self.program, self.nin, self.ins, self.nout, self.outs)
+
+    def measure(self, runs=15):
+        """Milliseconds of the kernels of one run, their number, what the compiler said, and how long it took."""
+        text = ctypes.c_void_p()
+        self.call("sn_profile", self.program, self.nin, self.ins, runs)
+        self.call("sn_program_explain", self.program, 1, ctypes.byref(text))
+        d = json.loads(ctypes.string_at(text))
+        self.lib.sn_string_free(text)
+        kernels = [k for s in d["segments"] for k in s["kernels"] if not k["once"] and not k.get("joined")]
+        return sum(k["ms"] for k in kernels), len(kernels), "; ".join(k.get("compiler", "") for k in kernels), sum(s["build_ms"] for s in d["segments"] if "build_ms" in s)
+
+    def close(self):
+        for b in self.buffers:
+            self.lib.sn_buffer_free(b)
+        self.lib.sn_program_free(self.program)
+        self.lib.sn_model_free(self.model)
+
+
 def library():
     lib = ctypes.CDLL(os.path.join(os.path.dirname(SINTER), "libsinter.so"))
-    for name in ("sn_program_free", "sn_model_free", "sn_tensor_release", "sn_buffer_free"):
+    for name in ("sn_program_free", "sn_model_free", "sn_string_free", "sn_buffer_free"):
         getattr(lib, name).argtypes, getattr(lib, name).restype = [ctypes.c_void_p], None
     return lib
 
 
-def run_sinter(lib, path, arrays, dtypes, nout):
-    """The outputs of a model, as arrays (bf16: of its bits)."""
-    err, model, program = SnError(), ctypes.c_void_p(), ctypes.c_void_p()
-
-    def check(status):
-        if status:
-            raise RuntimeError(err.text.decode())
-
-    check(lib.sn_model_load(path.encode(), ctypes.byref(model), ctypes.byref(err)))
-    opt = SnOptions(device=DEVICE.encode())
-    check(lib.sn_compile(model, ctypes.byref(opt), ctypes.byref(program), ctypes.byref(err)))
-    ins, outs = (SnTensor * len(arrays))(), (SnTensor * nout)()
-    for t, a, d in zip(ins, arrays, dtypes):
-        t.dtype, t.rank, t.data, t.bytes = ONNX[d], a.ndim, a.ctypes.data, a.nbytes
-        t.dims[:a.ndim] = a.shape
-    check(lib.sn_run(program, len(arrays), ins, nout, outs, ctypes.byref(err)))
-    names = {v: k for k, v in ONNX.items()}
-    result = []
-    for t in outs:
-        kind, shape = names[t.dtype], tuple(t.dims[:t.rank])
-        n = int(np.prod(shape)) * np.dtype(NUMPY[kind]).itemsize
-        result.append((kind, np.frombuffer((ctypes.c_char * n).from_address(t.data), NUMPY[kind]).reshape(shape).copy()))
-        lib.sn_tensor_release(ctypes.byref(t))
-    lib.sn_program_free(program)
-    lib.sn_model_free(model)
-    return result
-
-
-def to_f32(kind, a):
-    return (a.astype(np.uint32) << 16).view(np.float32) if kind == "bf16" else a
-
-
-def bf16_bits(a):
-    u = a.astype(np.float32).view(np.uint32)
-    return ((u + 0x7FFF + ((u >> 16) & 1)) >> 16).astype(np.uint16)
+def torch_dtype(kind):
+    return {"f32": torch.float32, "i64": torch.int64, "bf16": torch.bfloat16}[kind]
 
 
 # ---- cases: inputs as (name, dtype, shape), outputs as (name, dtype), the model's lines, and the formula ----
@@ -108,6 +135,7 @@ class Case:
     def __init__(self, name, inputs, outputs, body, formula, xla=None, rival=None, opset=23):
         self.name, self.inputs, self.outputs, self.body, self.formula, self.opset = name, inputs, outputs, body, formula, opset
         self.xla, self.rival = xla, rival      # the formula for JAX; what stands in for torch.compile: from tensors to a function to be timed
+        self.shapes = {}                       # of outputs that have not the first input's
         self.moved = None                      # bytes, where they do not follow from the first input
 
     def text(self):
@@ -115,15 +143,14 @@ class Case:
         outs = ", ".join("%s %s" % (WORD[d], n) for n, d in self.outputs)
         return '<ir_version: 10, opset_import: ["" : %d]>\ng (%s) => (%s)\n{\n    %s\n}\n' % (self.opset, ins, outs, "\n    ".join(self.body))
 
+    def shape_of(self, output):
+        return self.shapes.get(output, self.inputs[0][2])
+
     def bytes(self):
         if self.moved:
             return self.moved
-        size = {"f32": 4, "i64": 8, "bf16": 2}
-        n = sum(size[d] * int(np.prod(s)) for _, d, s in self.inputs)
-        shape = {"rows": self.inputs[0][2][:1]}
-        for name, d in self.outputs:
-            n += size[d] * int(np.prod(shape["rows"] if name == "loss" else self.inputs[0][2]))
-        return n
+        n = sum(SIZE[d] * int(np.prod(s)) for _, d, s in self.inputs)
+        return n + sum(SIZE[d] * int(np.prod(self.shape_of(name))) for name, d in self.outputs)
 
 
 def add_relu(n, d):
@@ -176,16 +203,11 @@ def cross_entropy(m, n):
         hot = jnp.arange(x.shape[-1])[None, :] == y[:, None]
         return (jnp.exp(w - lse) - hot.astype(jnp.float32)).astype(x.dtype), loss
 
-    return Case("cross-entropy+gradient bf16 %dx%d" % (m, n), [("x", "bf16", (m, n)), ("y", "i64", (m,))], [("dx", "bf16"), ("loss", "f32")],
-                ["w = Cast<to = 1>(x)", "lse = ReduceLogSumExp<keepdims = 1>(w, axis)", "y1 = Unsqueeze(y, axis)", "at16 = GatherElements<axis = 1>(x, y1)",
+    case = Case("cross-entropy+gradient bf16 %dx%d" % (m, n), [("x", "bf16", (m, n)), ("y", "i64", (m,))], [("dx", "bf16"), ("loss", "f32")],
+                ["axis = Constant<value_ints = [1]>()", "depth = Constant<value_int = %d>()" % n, "values = Constant<value_floats = [0.0, 1.0]>()", "w = Cast<to = 1>(x)", "lse = ReduceLogSumExp<keepdims = 1>(w, axis)", "y1 = Unsqueeze(y, axis)", "at16 = GatherElements<axis = 1>(x, y1)",
                  "at = Cast<to = 1>(at16)", "d = Sub(lse, at)", "loss = Squeeze(d, axis)", "s = Sub(w, lse)", "p = Exp(s)", "h = OneHot<axis = 1>(y, depth, values)", "q = Sub(p, h)",
                  "dx = Cast<to = 16>(q)"], formula, xla)
-
-
-def cross_entropy_text(case):
-    n = case.inputs[0][2][1]
-    consts = ["axis = Constant<value_ints = [1]>()", "depth = Constant<value_int = %d>()" % n, "values = Constant<value_floats = [0.0, 1.0]>()"]
-    case.body = consts + case.body
+    case.shapes["loss"] = (m,)
     return case
 
 
@@ -197,9 +219,11 @@ def gpt2_chain(m):
         u = torch.nn.functional.gelu(f + c, approximate="tanh")
         return h + p, n, u
 
-    return Case("GPT-2 pointwise chain bf16 %dx768" % m, [("x", "bf16", (m, 768)), ("a", "bf16", (m, 768)), ("g", "bf16", (768,)), ("b", "bf16", (768,)),
+    case = Case("GPT-2 pointwise chain bf16 %dx768" % m, [("x", "bf16", (m, 768)), ("a", "bf16", (m, 768)), ("g", "bf16", (768,)), ("b", "bf16", (768,)),
                 ("f", "bf16", (m, 3072)), ("c", "bf16", (3072,)), ("p", "bf16", (m, 768))], [("y", "bf16"), ("n", "bf16"), ("u", "bf16")],
                 ["h = Add(x, a)", "n = LayerNormalization<axis = -1, epsilon = 1e-5>(h, g, b)", "t = Add(f, c)", 'u = Gelu<approximate = "tanh">(t)', "y = Add(h, p)"], formula)
+    case.shapes["u"] = (m, 3072)
+    return case
 
 
 GPT2 = [(50257, 768), (1024, 768)] + 12 * [(768,), (768,), (768, 2304), (2304,), (768, 768), (768,), (768,), (768,), (768, 3072), (3072,), (3072, 768), (768,)] + [(768,), (768,)]
@@ -241,6 +265,7 @@ def adamw(shapes):
         lines += [x.replace("$", str(i)) for x in ("s$ = Mul(b1, m$)", "t$ = Mul(c1, g$)", "mn$ = Add(s$, t$)", "u$ = Mul(g$, g$)", "w$ = Mul(c2, u$)", "z$ = Mul(b2, v$)", "vn$ = Add(z$, w$)",
                   "q$ = Sqrt(vn$)", "r$ = Mul(q$, root)", "e$ = Add(r$, eps)", "n$ = Mul(rate, mn$)", "d$ = Div(n$, e$)", "o$ = Mul(p$, keep)", "pn$ = Sub(o$, d$)")]
     case = Case("AdamW f32, %d tensors" % len(shapes), inputs, outputs, lines, formula, rival=rival)
+    case.shapes = {x + str(i): shape for i, shape in enumerate(shapes) for x in ("pn", "mn", "vn")}
     case.moved = 28 * sum(int(np.prod(s)) for s in shapes)
     return case
 
@@ -248,7 +273,7 @@ def adamw(shapes):
 TABLE = [add_relu(1 << 28, "f32"), add_relu(1 << 28, "bf16"), bias_gelu(8192, 4096)]
 for kind in (softmax, layer_norm, rms_norm):
     TABLE += [kind(131072, 1024), kind(16384, 8192), kind(2048, 65536)]
-TABLE += [cross_entropy_text(cross_entropy(m, n)) for m, n in ((131072, 1024), (16384, 8192), (2048, 65536))]
+TABLE += [cross_entropy(m, n) for m, n in ((131072, 1024), (16384, 8192), (2048, 65536))]
 TABLE += [gpt2_chain(16384), adamw(GPT2)]
 
 
@@ -264,18 +289,6 @@ def random_cases(count, seed):
 
 
 # ---- measuring ----
-def sinter_ms(path, cache=None):
-    """Milliseconds of the kernels of one run, their number, what the compiler said, and how long it took."""
-    p = subprocess.run([SINTER, "explain", path, "--json", "--device", DEVICE], capture_output=True, text=True, env=dict(os.environ, **({"SN_CACHE": cache} if cache else {})))
-    if p.returncode:
-        raise RuntimeError(p.stderr.strip().splitlines()[-1] if p.stderr.strip() else "explain failed")
-    d = json.loads(p.stdout)
-    kernels = [k for s in d["segments"] for k in s["kernels"] if not k["once"] and not k.get("joined")]
-    if any(k["ms"] is None for k in kernels):
-        raise RuntimeError(d.get("not_timed", "no times"))
-    return sum(k["ms"] for k in kernels), len(kernels), "; ".join(k.get("compiler", "") for k in kernels), sum(s["build_ms"] for s in d["segments"] if "build_ms" in s)
-
-
 def torch_ms(f, args, rounds=15):
     start, end = [torch.cuda.Event(enable_timing=True) for _ in range(rounds)], [torch.cuda.Event(enable_timing=True) for _ in range(rounds)]
     for _ in range(min(3, rounds)):
@@ -289,26 +302,8 @@ def torch_ms(f, args, rounds=15):
     return statistics.median(a.elapsed_time(b) for a, b in zip(start, end))
 
 
-def replayed_ms(lib, case, path, f, tensors, rounds=300):
+def replayed_ms(program, f, tensors, rounds=300):
     """Of sinter, and of a torch function in a CUDA graph: medians by the host's clock, in turns."""
-    err, model, program = SnError(), ctypes.c_void_p(), ctypes.c_void_p()
-
-    def check(status):
-        if status:
-            raise RuntimeError(err.text.decode())
-
-    check(lib.sn_model_load(path.encode(), ctypes.byref(model), ctypes.byref(err)))
-    opt = SnOptions(device=DEVICE.encode())
-    check(lib.sn_compile(model, ctypes.byref(opt), ctypes.byref(program), ctypes.byref(err)))
-    buffers = []
-
-    def place(t, kind, tensor):
-        b = ctypes.c_void_p()
-        check(lib.sn_buffer_wrap(program, ctypes.c_void_p(tensor.data_ptr()), ctypes.c_size_t(tensor.numel() * tensor.element_size()), ctypes.byref(b), ctypes.byref(err)))
-        buffers.append(b)
-        t.dtype, t.rank, t.buffer = ONNX[kind], tensor.dim(), b
-        t.dims[:tensor.dim()] = tensor.shape
-
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         for _ in range(3):
@@ -316,27 +311,16 @@ def replayed_ms(lib, case, path, f, tensors, rounds=300):
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        want = f(*tensors)
-    want = want if isinstance(want, tuple) else (want,)
-    results = [torch.empty_like(w) for w in want]
-    ins, outs = (SnTensor * len(tensors))(), (SnTensor * len(want))()
-    for t, (_, d, _), x in zip(ins, case.inputs, tensors):
-        place(t, d, x)
-    for t, (_, d), x in zip(outs, case.outputs, results):
-        place(t, d, x)
+        f(*tensors)
     times = ([], [])
     for _ in range(rounds):
         start = time.perf_counter()
-        check(lib.sn_run(program, len(ins), ins, len(outs), outs, ctypes.byref(err)))
+        program.run()
         middle = time.perf_counter()
         graph.replay()
         torch.cuda.synchronize()
         times[0].append(middle - start)
         times[1].append(time.perf_counter() - middle)
-    for b in buffers:
-        lib.sn_buffer_free(b)
-    lib.sn_program_free(program)
-    lib.sn_model_free(model)
     return [1e3 * statistics.median(t) for t in times]
 
 
@@ -354,56 +338,41 @@ def xla_ms(f, tensors, calls=40):
     return min(times)
 
 
-def inputs_of(case, rng):
-    arrays = []
-    if torch is not None:       # made on the card: the large ones take a host seconds
-        torch.manual_seed(int(rng.integers(1 << 31)))
-        for name, d, s in case.inputs:
-            if d == "i64":
-                arrays.append(torch.randint(0, case.inputs[0][2][1], s, device="cuda").cpu().numpy())
-                continue
-            a = torch.randn(s, device="cuda")
-            if name[0] == "v":
-                a = a.abs()
-            if len(s) == 2:     # rows of different spread
-                a = a * torch.linspace(0.5, 2.0, s[0], device="cuda")[:, None]
-            arrays.append(a.to(torch.bfloat16).view(torch.int16).cpu().numpy().view(np.uint16) if d == "bf16" else a.cpu().numpy())
-        return arrays
-    for name, d, s in case.inputs:
-        if d == "i64":
-            arrays.append(rng.integers(0, case.inputs[0][2][1], s))
+def inputs_of(case, seed):
+    """Rows of different spread; where a name begins with v, nothing below 0."""
+    tensors = []
+    rng = np.random.default_rng(seed)
+    if torch is not None:
+        torch.manual_seed(seed)
+    for name, kind, shape in case.inputs:
+        wide = case.inputs[0][2][-1]
+        if torch is None:
+            a = rng.integers(0, wide, shape) if kind == "i64" else rng.standard_normal(shape, np.float32)
+            a = np.abs(a) if name[0] == "v" else a
+            tensors.append(np.ascontiguousarray(a if kind != "bf16" else (a.view(np.uint32) >> 16).astype(np.uint16)))
+        elif kind == "i64":
+            tensors.append(torch.randint(0, wide, shape, device="cuda"))
         else:
-            block = rng.standard_normal(min(int(np.prod(s)), 1 << 24), np.float32)
-            if name[0] == "v":
-                block = np.abs(block)
-            n = int(np.prod(s))
-            a = np.resize(block, n)
-            a = a.reshape(s)
-            if a.ndim == 2 and n > len(block):     # no two rows alike
-                a = a * np.linspace(0.5, 2.0, s[0], dtype=np.float32)[:, None]
-            arrays.append(bf16_bits(a) if d == "bf16" else a)
-    return arrays
+            a = torch.randn(shape, device="cuda")
+            a = a.abs_() if name[0] == "v" else a
+            if len(shape) == 2:
+                a *= torch.linspace(0.5, 2.0, shape[0], device="cuda")[:, None]
+            tensors.append(a.to(torch_dtype(kind)))
+    return tensors
 
 
-def on_card(kind, a, dtype):
-    t = torch.from_numpy(a.view(np.int16) if kind == "bf16" else a).cuda()
-    return t.view(torch.bfloat16).to(dtype) if kind == "bf16" else t if kind == "i64" else t.to(dtype)
-
-
-def check_values(lib, case, path, arrays):
-    got = run_sinter(lib, path, arrays, [d for _, d, _ in case.inputs], len(case.outputs))
+def check_values(case, program, tensors):
+    """The norm of the difference to float64 over the norm, of the worst result. None: nothing to compare with."""
+    program.run()
     if torch is None:
         return None
-    want = case.formula(*[on_card(d, a, torch.float64) for (_, d, _), a in zip(case.inputs, arrays)])
+    want = case.formula(*[t if t.dtype == torch.int64 else t.double() for t in tensors])
     worst = 0.0
-    for (kind, g), w in zip(got, want if isinstance(want, tuple) else (want,)):
-        g = on_card(kind, g, torch.float64)
-        if not torch.isfinite(g).all():
+    for g, w in zip(program.results, want if isinstance(want, tuple) else (want,)):
+        g = g.double()
+        if g.shape != w.shape or not torch.isfinite(g).all():
             return float("inf")
         worst = max(worst, float(torch.linalg.vector_norm(g - w) / torch.linalg.vector_norm(w)))
-        del g, w
-    del want
-    torch.cuda.empty_cache()
     return worst
 
 
@@ -414,40 +383,49 @@ def copy_rate():
     return 2 * a.numel() / ms / 1e6
 
 
-def measure(lib, case, folder, rng, report, roof, peers=True):
-    path = os.path.join(folder, "case.onnxtxt")
-    with open(path, "w") as f:
-        f.write(case.text())
+def compiled_peer(case, tensors):
+    torch._dynamo.reset()
+    return case.rival(tensors) if case.rival else torch.compile(case.formula)
+
+
+def peers_ahead(number, of):
+    """In a process of its own: the peers' code of every of-th case gets into the caches that they keep on disk."""
+    for case in [c for c in TABLE if not c.rival][number::of]:
+        tensors = inputs_of(case, 0)
+        compiled_peer(case, tensors)(*tensors)
+        torch.cuda.synchronize()
+        if jax is not None and case.xla:
+            xla_ms(case.xla, tensors, 1)
+
+
+def measure(lib, case, folder, seed, report, roof, peers=True):
     line = {"case": case.name}
+    program = tensors = compiled = None
     try:
-        arrays = inputs_of(case, rng)
-        err = check_values(lib, case, path, arrays)
-        line["err"] = err
+        tensors = inputs_of(case, seed)
+        if torch is not None:
+            torch.cuda.synchronize()
+        program = Program(lib, case, tensors, tempfile.mkdtemp(dir=folder))
+        err = check_values(case, program, tensors)
         times = {"sinter": [], "compile": [], "eager": [], "xla": []}
-        tensors = compiled = None
-        if torch is not None and peers:
-            half = {"bf16": torch.bfloat16, "f32": torch.float32, "i64": None}
-            tensors = [on_card(d, a, half[d]) for (_, d, _), a in zip(case.inputs, arrays)]
-            torch._dynamo.reset()
-            compiled = case.rival(tensors) if case.rival else torch.compile(case.formula)
-        for turn in range(2):
-            if tensors is not None:
+        peers = peers and torch is not None
+        if torch is not None:
+            torch.cuda.empty_cache()
+        if peers:
+            compiled = compiled_peer(case, tensors)
+        for _ in range(2):
+            if peers:
                 times["eager"].append(torch_ms(case.formula, tensors, 15 if len(tensors) < 100 else 2))
                 times["compile"].append(torch_ms(compiled, [] if case.rival else tensors))
-            ms, kernels, note, cold = sinter_ms(path, os.path.join(folder, case.name.replace("/", "-")) if turn == 0 else None)
+            ms, kernels, note, cold = program.measure()
             times["sinter"].append(ms)
-            if turn == 0:
-                line["cold"] = cold
-        if tensors is not None and kernels > 1 and not case.rival:
-            line["replayed"] = replayed_ms(lib, case, path, compiled, tensors)
-        if tensors is not None and jax is not None and case.xla:
+        if peers and kernels > 1 and not case.rival:
+            line["replayed"] = replayed_ms(program, compiled, tensors)
+        if peers and jax is not None and case.xla:
             try:
                 times["xla"].append(xla_ms(case.xla, tensors))
             except Exception as e:
                 report("# XLA: %s" % str(e).replace("\n", " ")[:200])
-        del tensors, compiled
-        if torch is not None:
-            torch.cuda.empty_cache()
         for k, v in times.items():
             line[k] = min(v) if v else None
         rate = case.bytes() / line["sinter"] / 1e6
@@ -456,17 +434,24 @@ def measure(lib, case, folder, rng, report, roof, peers=True):
         ms = {k: "%.4f" % line[k] if line[k] else "-" for k in ("compile", "eager", "xla")}
         report("%-44s %s %8s  sinter %8.4f  %s %8s  XLA %8s  eager %8s  %5.0f GB/s %s  %d kernel%s  cold %.2f s  [%s]" % (
             case.name, "ok  " if ok else "FAIL", "-" if err is None else "%.1e" % err, line["sinter"], "fused AdamW" if case.rival else "compile", ms["compile"], ms["xla"], ms["eager"],
-            rate, "%3.0f %%" % (100 * line["share"]) if roof else "", kernels, "" if kernels == 1 else "s", line["cold"] / 1e3, note))
+            rate, "%3.0f %%" % (100 * line["share"]) if roof else "", kernels, "" if kernels == 1 else "s", cold / 1e3, note))
         if "replayed" in line:
             report("%-44s replayed: sinter %8.4f  compile in a CUDA graph %8.4f, until the host sees the end" % ((case.name,) + tuple(line["replayed"])))
     except Exception as e:      # one case that fails is a line of the table
         report("%-44s FAIL %s" % (case.name, str(e).replace("\n", " ")[:300]))
+    if program:
+        program.close()
+    del program, tensors, compiled
+    if torch is not None:
+        torch.cuda.empty_cache()
     return line
 
 
 def main(words):
-    card = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip().splitlines()
-    card = card[0] if card else "no card"
+    try:
+        card = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=True).stdout.strip().splitlines()[0]
+    except (OSError, subprocess.CalledProcessError):
+        card = "no card"
     out = os.environ.get("RESULTS", os.path.join(HERE, "bench", "results"))
     os.makedirs(out, exist_ok=True)
     name = os.path.join(out, "%s-%s.txt" % (datetime.date.today().isoformat(), card.split(",")[0].replace(" ", "-")))
@@ -477,27 +462,37 @@ def main(words):
         f.write(text + "\n")
         f.flush()
 
-    seed = int(os.environ.get("SEED", time.time_ns() & 0xFFFFFF))
-    roof = copy_rate() if torch is not None else None
-    report("# %s, %s, torch %s, seed %d; a copy of 2 GiB moves %s" % (datetime.datetime.now().isoformat(" ", "minutes"), card, torch.__version__ if torch else "none", seed,
-           "%.0f GB/s" % roof if roof else "?"))
-    report("# ms: medians of single launches by device events, the better of two turns; err: norm of the difference to float64 over the norm")
-    lib = library()
-    rng = np.random.default_rng(seed)
-    count = int(os.environ.get("RANDOM", 20))
+    seed, count, limit = int(os.environ.get("SEED", time.time_ns() & 0xFFFFFF)), int(os.environ.get("RANDOM", 20)), float(os.environ.get("LIMIT", "inf"))
+    table = [c for c in TABLE if not words or any(w in c.name for w in words)]
     with tempfile.TemporaryDirectory() as folder:
-        for case in TABLE:
-            if not words or any(w in case.name for w in words):
-                measure(lib, case, folder, rng, report, roof)
-        shares = []
-        for case in random_cases(count, seed) if not words or "random" in words else []:
-            line = measure(lib, case, folder, rng, report, roof, peers=False)
-            if line.get("share"):
-                shares.append(line["share"])
+        for variable in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR"):
+            os.environ.setdefault(variable, os.path.join(folder, variable.lower()))
+        if jax is not None:
+            jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+        ahead = max(1, min(8, (os.cpu_count() or 1) // 2)) if torch is not None and len(table) > 4 else 0
+        for process in [subprocess.Popen([sys.executable, os.path.abspath(__file__), "--ahead", str(i), str(ahead)], stderr=subprocess.DEVNULL) for i in range(ahead)]:
+            process.wait()
+        roof = copy_rate() if torch is not None else None
+        report("# %s, %s, torch %s, seed %d; a copy of 2 GiB moves %s" % (datetime.datetime.now().isoformat(" ", "minutes"), card, torch.__version__ if torch else "none", seed,
+               "%.0f GB/s" % roof if roof else "?"))
+        report("# ms: medians of single launches by device events, the better of two turns; err: norm of the difference to float64 over the norm")
+        lib, shares = library(), []
+        for peers, cases in ((True, table), (False, random_cases(count, seed) if not words or "random" in words else [])):
+            for case in cases:
+                if time.monotonic() - START > limit:
+                    report("# the time is over before %s" % case.name)
+                    break
+                line = measure(lib, case, folder, seed, report, roof, peers)
+                if not peers and line.get("share"):
+                    shares.append(line["share"])
         if shares:
             report("# %d random shapes: %.0f %% of the copy at least, %.0f %% in the middle" % (len(shares), 100 * min(shares), 100 * statistics.median(shares)))
+        report("# %.0f s" % (time.monotonic() - START))
     print("written to", name)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if sys.argv[1:2] == ["--ahead"]:
+        peers_ahead(int(sys.argv[2]), int(sys.argv[3]))
+    else:
+        main(sys.argv[1:])

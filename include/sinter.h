@@ -217,6 +217,10 @@ SN_API sn_status sn_run(sn_program *program, int nin, const sn_tensor *in, int n
  * stopped one by one. cancel NULL: sn_run. */
 SN_API sn_status sn_run_cancellable(sn_program *program, const volatile int *cancel, int nin, const sn_tensor *in, int nout, sn_tensor *out, sn_error *err);
 
+/* Runs so many times (at least once) and measures each kernel; what sn_program_explain gives has the medians. On a device of its own arguments and results lie
+ * there meanwhile, and its own clock counts. Results are dropped. UNSUPPORTED for packages and for interpreted programs; else as sn_run. */
+SN_API sn_status sn_profile(sn_program *program, int nin, const sn_tensor *in, int runs, sn_error *err);
+
 /* ---- memory on the device -------------------------------------------------------------------------------------------- */
 
 /* Tensors that stay where a program runs: inputs that are read there, outputs that are written there, results of one run that the next one reads. Nothing is

@@ -329,8 +329,9 @@ static int by_value(const void *x, const void *y)
     return a < b ? -1 : a > b;
 }
 
-/* On a device with memory of its own arguments and results lie there while it is profiled: copies between runs would let it fall asleep. */
-typedef struct Resident { Program *p; Arena *arena; Tensor *in, *out; int nin, nout; } Resident;
+/* On a device with memory of its own arguments and results lie there while it is profiled: copies between runs would let it fall asleep. own: by argument, it
+ * was put there for this. */
+typedef struct Resident { Program *p; Arena *arena; Tensor *in, *out; bool *own; int nin, nout; } Resident;
 
 static void resident_add(Ctx *cx, const Resident *r, Tensor *t)
 {
@@ -344,7 +345,7 @@ static void resident_add(Ctx *cx, const Resident *r, Tensor *t)
 
 static void resident_free(Resident *r)
 {
-    for (int i = 0; i < r->nin; i++) if (r->in[i].far) r->p->shared->api->release(r->p->shared->device, r->in[i].far);
+    for (int i = 0; i < r->nin; i++) if (r->own[i] && r->in[i].far) r->p->shared->api->release(r->p->shared->device, r->in[i].far);
     for (int i = 0; i < r->nout; i++) if (r->out[i].far) r->p->shared->api->release(r->p->shared->device, r->out[i].far);
 }
 
@@ -359,7 +360,8 @@ static void resident_make(Ctx *cx, Resident *r)
     for (int i = 0; i < r->nout; i++) { r->out[i].data = NULL; bytes[i] = tensor_bytes(&r->out[i]); }
     arena_free(own);
     for (int i = 0; i < r->nin; i++) {
-        if (!tensor_bytes(&r->in[i])) continue;
+        if (!tensor_bytes(&r->in[i]) || r->in[i].far) continue;
+        r->own[i] = true;
         resident_add(cx, r, &r->in[i]);
         if (target->api->write(target->device, r->in[i].far, r->in[i].data, tensor_bytes(&r->in[i]), &e)) fail(cx, e.code, "%s", e.text);
     }
@@ -412,7 +414,7 @@ void program_profile(Ctx *cx, Program *p, const Tensor *in, int runs, RunStats *
 {
     Arena *a = arena_new(cx);
     int nin = argument_count(p), nout = p->graph->nout;
-    Profile f = { { p, a, dense_arguments(cx, a, in, nin), NEWS(a, Tensor, nout + 1), nin, nout }, runs, st };
+    Profile f = { { p, a, dense_arguments(cx, a, in, nin), NEWS(a, Tensor, nout + 1), NEWS(a, bool, nin + 1), nin, nout }, runs, st };
     Status made = guard_call(cx, profile_guarded, &f);
     resident_free(&f.res);
     arena_free(a);

@@ -422,6 +422,7 @@ typedef struct RunCall {
     Tensor *result;
     void **block;                       /* allocated for outputs */
     bool prepare;
+    int runs;                           /* > 0: so many, to measure kernels; results are dropped */
     const volatile int *cancel;         /* of this call; NULL: the program's */
 } RunCall;
 
@@ -464,6 +465,12 @@ static void public_run_guarded(Ctx *cx, void *arg)
     Tensor *in = run_inputs(cx, c);
     if (c->prepare) {
         if (c->p->program) program_prepare(cx, c->p->program, in);
+        return;
+    }
+    if (c->runs) {
+        RunStats st;
+        if (!c->p->program) fail(cx, E_UNSUPPORTED, "kernels are measured of compiled models only");
+        program_profile(cx, c->p->program, in, c->runs, &st);
         return;
     }
     if (c->nout != g->nout) fail(cx, E_INVALID, "%s: %d outputs are asked for, wanted %d", c->p->model->m->path, c->nout, g->nout);
@@ -540,6 +547,12 @@ sn_status sn_run(sn_program *program, int nin, const sn_tensor *in, int nout, sn
 sn_status sn_run_cancellable(sn_program *program, const volatile int *cancel, int nin, const sn_tensor *in, int nout, sn_tensor *out, sn_error *err)
 {
     RunCall c = { .p = program, .nin = nin, .in = in, .nout = nout, .out = out, .cancel = cancel };
+    return run_call(&c, err);
+}
+
+sn_status sn_profile(sn_program *program, int nin, const sn_tensor *in, int runs, sn_error *err)
+{
+    RunCall c = { .p = program, .nin = nin, .in = in, .runs = runs < 1 ? 1 : runs };
     return run_call(&c, err);
 }
 
