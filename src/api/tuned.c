@@ -42,6 +42,10 @@ LoopKernel *tuned_lower(Ctx *cx, Segment *s, const Subgraph *sub, const char **s
     Sched want = { 0 };
     bool records = t->records && !s->opt.plain;
     *structure = NULL;
+    if (cx->opt.sched) {
+        if (!sched_parse(cx->opt.sched, &want)) fail(cx, E_INVALID, "SN_SCHED: '%s' is no list of knobs of sched.def and values from 1 to 1024", cx->opt.sched);
+        return kernel_lower_as(cx, s->arena, s->g, sub, t->vectors, &want);
+    }
     if (!records && !s->opt.force_kernel) return k;
     KernelSource src;
     t->dialect->print(cx, s->arena, t->isa, k, &src);

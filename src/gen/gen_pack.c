@@ -87,17 +87,24 @@ static const char *pack_type(const Packing *x, const KStmt *s)
     return arena_fmt(x->p->arena, "PACK(%s, %d)", gen_storage(x->k->buf.at[buf].dt), x->k->pack);
 }
 
+/* Does each of a thread's packs read the same elements? */
+static bool same_for_all(const Packing *x, const KStmt *s) { return x->packs > 1 && x->lines && s->kind == KS_val && !dim_uses(s->val->at.off, x->row->var->var); }
+
 static void print_whole(Packing *x)
 {
     Printer *p = x->p;
     const LoopKernel *k = x->k;
+    const int hint = k->sched.hint;
+    const char *load = hint == 2 || hint == 4 ? "PASS" : "LOAD", *store = hint >= 3 ? "LEAVE" : "STORE";
     const char *each = x->packs > 1 ? "[u]" : "", *room = x->packs > 1 ? arena_fmt(p->arena, "[%d]", x->packs) : "";
     for (int i = 0; i < x->stmt.n; i++) print_line(p, "%s r%d%s;", pack_type(x, x->stmt.at[i]), i, room);
     packs_open(x, true);
     p->at_pack = true;
     for (int i = 0; i < x->stmt.n; i++) {
         const KStmt *s = x->stmt.at[i];
-        if (s->kind == KS_val) print_line(p, "PACK_LOAD(r%d%s, %s, %s);", i, each, pack_type(x, s), print_place(p, s->val->buf, s->val->at.off));
+        const bool same = same_for_all(x, s);
+        if (same) print_line(p, "if (u > 0) r%d[u] = r%d[0]; else", i, i);
+        if (s->kind == KS_val) print_line(p, "PACK_%s(r%d%s, %s, %s);", same ? "LOAD" : load, i, each, pack_type(x, s), print_place(p, s->val->buf, s->val->at.off));
         vec_push(p->arena, &p->pack, s->kind == KS_store ? (const void *)s : (const void *)s->val);
     }
     p->at_pack = false;
@@ -111,7 +118,7 @@ static void print_whole(Packing *x)
     p->at_pack = true;
     for (int i = 0; i < x->stmt.n; i++) {
         const KStmt *s = x->stmt.at[i];
-        if (s->kind == KS_store) print_line(p, "PACK_STORE(r%d%s, %s, %s);", i, each, pack_type(x, s), print_place(p, s->buf, s->at.off));
+        if (s->kind == KS_store) print_line(p, "PACK_%s(r%d%s, %s, %s);", store, i, each, pack_type(x, s), print_place(p, s->buf, s->at.off));
     }
     p->at_pack = false;
     p->pack.n = 0;

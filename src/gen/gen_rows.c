@@ -255,10 +255,18 @@ static int tight(int64_t nvec, int64_t v, int w) { return w <= 32 ? w : (int)(((
 /* A row is loaded as a block comes to it, and the blocks hide each other's waits: `some` of them must fit. */
 static bool choose_plain(Rows *r, int some)
 {
+    const Sched *want = &r->k->sched;
     int64_t nvec = (r->n + r->e - 1) / r->e;
-    for (int pass = 0; pass < (some > 1 ? 1 : 2); pass++) {
+    for (int pass = want->again == 2; pass < (want->again == 1 ? 1 : want->again == 2 || some == 1 ? 2 : 1); pass++) {
         mark_kept(r, pass == 1);
         int each = words_kept(r, r->again);
+        if (want->threads) {
+            int64_t v = (nvec + want->threads - 1) / want->threads;
+            if (v > VECTORS_MOST) return false;
+            take_shape(r, tight(nvec, v, want->threads), v, each);
+            if (want->blocks) r->blocks = want->blocks;
+            return true;
+        }
         for (int w = 8; w <= MOST_THREADS; w *= 2) {
             int64_t v = (nvec + w - 1) / w;
             bool last = w == MOST_THREADS;
@@ -279,7 +287,7 @@ static bool varies(const Rows *r, const Slot *s)
 }
 
 /* Which loads go through the ring, which are fetched once: whole pieces of 16 bytes whose address is known beforehand. Bytes of an element of each. */
-static void ring_slots(Rows *r, bool once, int64_t *ring, int64_t *fetched)
+static void ring_slots(Rows *r, int once, int64_t *ring, int64_t *fetched)
 {
     *ring = *fetched = 0;
     r->released = 0;
@@ -292,7 +300,8 @@ static void ring_slots(Rows *r, bool once, int64_t *ring, int64_t *fetched)
             s->from = FROM_ring;
             *ring += size;
             if (s->first > r->released) r->released = s->first;
-        } else if (once) {
+        } else if (once > 0) {
+            once--;
             s->from = FROM_once;
             *fetched += size;
         }
@@ -300,29 +309,32 @@ static void ring_slots(Rows *r, bool once, int64_t *ring, int64_t *fetched)
 }
 
 /* The shape for w threads a row and `cluster` blocks: false when it does not fit. Gives the threads that a multiprocessor has then. */
-static bool ring_fits(Rows *r, int w, int cluster, bool again, bool once, int *resident)
+static bool ring_fits(Rows *r, int w, int cluster, bool again, int once, int *resident)
 {
     int64_t nvec = (r->n + r->e - 1) / r->e, share = (nvec + cluster - 1) / cluster, v = (share + w - 1) / w, ring, fetched;
     ring_slots(r, once, &ring, &fetched);
     mark_kept(r, again);
-    if (!ring || w <= 32 || v > VECTORS_MOST || (once && !fetched)) return false;
+    if (!ring || w <= 32 || v > VECTORS_MOST) return false;
     take_shape(r, w, v, words_kept(r, again));
     r->cluster = cluster;
     if (!again && r->need > WORDS) return false;
     if (r->need + WORKING > REGISTERS / ((w + 127) / 128 * 128) / 8 * 8) return false;      /* warps come in fours, registers in eights */
+    if (r->k->sched.blocks) r->blocks = r->k->sched.blocks;
     for (; r->blocks > 0; r->blocks--) {
         int64_t part = v * w * r->e, parts = 1024 * cluster, keep = (fetched * part + 127) / 128 * 128, row = (ring * part + 127) / 128 * 128;
         int64_t room = ROOM / r->blocks - ROOM_TAKEN - parts - keep - 1024;
         if (room < 0) continue;
         r->steps = (int)v; r->pieces = 1; r->piece = (int)row;
         r->stages = room / row < ROWS_AHEAD ? (int)(room / row) : ROWS_AHEAD;
-        if (r->stages < 2) {            /* long rows: piece by piece */
+        int asked = r->k->sched.ring;
+        if (r->stages < 2 || asked > 1) {            /* long rows: piece by piece */
             if (r->released) continue;
             for (r->steps = 1; ring * (r->steps + 1) * w * r->e * PIECES <= room - 128 * PIECES && 2 * r->steps < v; r->steps++) { }
+            if (asked > 1) r->steps = (int)((v + asked - 1) / asked);
             r->pieces = (int)((v + r->steps - 1) / r->steps);
             r->piece = (int)((ring * r->steps * w * r->e + 127) / 128 * 128);
             r->stages = (int)(room / r->piece);
-            if (r->stages < 2 || (int64_t)r->stages * r->piece * 4 < row * 5) continue;
+            if (r->stages < 2 || (!asked && (int64_t)r->stages * r->piece * 4 < row * 5)) continue;
         }
         r->once = (int)keep;
         r->room = (int)(keep + (int64_t)r->stages * r->piece + parts + 8 * (r->stages + 3));
@@ -339,29 +351,42 @@ static bool ring_fits(Rows *r, int w, int cluster, bool again, bool once, int *r
     return false;
 }
 
-/* The fewest blocks for a row: their reductions wait for each other. Then, what is read alike fetched once if there is room; nothing computed twice if the registers
- * hold it; and as many threads as a multiprocessor can use, in the narrowest groups. */
+/* How many vectors do all rows read alike? */
+static int alike(const Rows *r)
+{
+    int n = 0;
+    for (int i = 0; i < r->slot.n; i++) n += !r->slot.at[i].store && !varies(r, &r->slot.at[i]);
+    return n;
+}
+
+/* The fewest blocks for a row: their reductions wait for each other. Then, what is read alike fetched once, as much of it as there is room for; nothing computed twice if
+ * the registers hold it; and as many threads as a multiprocessor can use, in the narrowest groups. */
 static bool choose_ring(Rows *r)
 {
+    const Sched *want = &r->k->sched;
     int64_t nvec = (r->n + r->e - 1) / r->e, none;
-    for (int c = 1; c <= CLUSTER_MOST; c *= 2)
-        for (int pass = 0; pass < 4; pass++) {
-            const bool once = pass < 2, again = pass & 1;
-            int best = 0, best_w = 0, resident = 0;
-            for (int w = 256; w <= WIDEST; w += 128) {
-                int64_t share = (nvec + c - 1) / c, v = (share + w - 1) / w;
-                if (ring_fits(r, tight(share, v, w), c, again, once, &resident) && resident > best) { best = resident; best_w = r->w; }
+    for (int c = want->cluster ? want->cluster : 1; c <= (want->cluster ? want->cluster : CLUSTER_MOST); c *= 2)
+        for (int once = want->once ? want->once - 1 : alike(r); once >= (want->once ? want->once - 1 : 0); once--)
+            for (int again = want->again == 2; again < (want->again == 1 ? 1 : 2); again++) {
+                int best = 0, best_w = 0, resident = 0;
+                for (int w = want->threads ? want->threads : 256; w <= (want->threads ? want->threads : WIDEST); w += 128) {
+                    int64_t share = (nvec + c - 1) / c, v = (share + w - 1) / w;
+                    if (ring_fits(r, tight(share, v, w), c, again, once, &resident) && resident > best) { best = resident; best_w = r->w; }
+                }
+                if (best) return ring_fits(r, best_w, c, again, once, &resident);
             }
-            if (best) return ring_fits(r, best_w, c, again, once, &resident);
-        }
-    ring_slots(r, false, &none, &none);
+    ring_slots(r, 0, &none, &none);
     for (int i = 0; i < r->slot.n; i++) r->slot.at[i].from = FROM_memory;
     return false;
 }
 
 static bool choose_shape(Rows *r, bool bulk)
 {
-    return choose_vector(r) && (choose_plain(r, BLOCKS) || (bulk && choose_ring(r)) || choose_plain(r, 1));
+    enum { NO_RING = 1000 };
+    const int ring = r->k->sched.ring;
+    if (!choose_vector(r)) return false;
+    if (bulk && ring && ring < NO_RING) return choose_ring(r) || choose_plain(r, 1);
+    return choose_plain(r, BLOCKS) || (bulk && ring != NO_RING && choose_ring(r)) || choose_plain(r, 1);
 }
 
 static const char *slot_name(Rows *r, const Slot *s) { return arena_fmt(r->a, passes_by(s) ? "r%d" : "r%d[s]", s->id); }
@@ -439,7 +464,8 @@ static void load_slot(Rows *r, const Slot *s, bool bounded)
         if (s->from == FROM_ring) print_line(&r->p, "seen |= %s.some();", to);
         return;
     }
-    const char *how = r->w == MOST_THREADS && varies(r, s) && !r->k->buf.at[s->buf].write ? "stream" : "load";
+    const int hint = r->k->sched.hint;
+    const char *how = (hint ? hint == 2 || hint == 4 : r->w == MOST_THREADS) && varies(r, s) && !r->k->buf.at[s->buf].write ? "stream" : "load";
     if (c) print_line(&r->p, "if (%s) %s.%s(%s); else %s.clear();", c, to, how, slot_at(r, s), to);
     else print_line(&r->p, "%s.%s(%s);", to, how, slot_at(r, s));
 }
@@ -685,7 +711,8 @@ static void print_elements(Rows *r, int l)
         print_line(p, "const i64 %s = base;", row_var(r));
         const char *when = slot_when(r, t), *live = r->rows > 1 ? "live" : NULL;
         const char *c = when && live ? arena_fmt(r->a, "live && %s", when) : when ? when : live;
-        print_line(p, "%s%s%so%d.store(%s);", c ? "if (" : "", c ? c : "", c ? ") " : "", t->id, slot_at(r, t));
+        const char *how = r->k->sched.hint >= 3 ? "leave" : "store";
+        print_line(p, "%s%s%so%d.%s(%s);", c ? "if (" : "", c ? c : "", c ? ") " : "", t->id, how, slot_at(r, t));
         print_line(p, "}");
     }
 }

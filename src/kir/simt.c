@@ -102,8 +102,8 @@ static void choose_team(LoopKernel *k)
 static void choose_packs(LoopKernel *k, int64_t threads, int vectors)
 {
     KAxis *before = k->npar > 1 ? &k->par[k->npar - 2] : NULL;
-    int packs = PACKS;
-    while (packs > 1 && (packs * vectors > VECTORS_MOST || (!k->sched.joint && threads < THREADS_PACKS * (int64_t)packs) || (before && dim_hint(k->g, before->extent) < packs))) packs /= 2;
+    int packs = k->sched.packs ? k->sched.packs : PACKS;
+    while (!k->sched.packs && packs > 1 && (packs * vectors > VECTORS_MOST || (!k->sched.joint && threads < THREADS_PACKS * (int64_t)packs) || (before && dim_hint(k->g, before->extent) < packs))) packs /= 2;
     if (packs == 1) return;
     k->packs = packs;
     if (before) before->step = packs;
@@ -207,7 +207,7 @@ static bool choose_turn(LoopKernel *k)
 void kernel_simt(LoopKernel *k)
 {
     kernel_merge(k);
-    k->threads = k->sub->kind == SUB_map ? GROUP : GROUP_HEAVY;
+    k->threads = k->sub->kind != SUB_map ? GROUP_HEAVY : k->sched.threads ? k->sched.threads : GROUP;
     if (k->sub->kind == SUB_rows) choose_team(k);
     if (k->sub->kind == SUB_scan) choose_scan(k);
     if (k->sub->kind == SUB_map && (k->sched.joint || !choose_turn(k))) choose_pack(k);

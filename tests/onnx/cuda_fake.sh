@@ -144,6 +144,25 @@ ring doubles 21 'double[m,1536] x' 'double[m] y' 'one = Constant<value_ints = [1
     y = ReduceMean<keepdims = 0>(x, one)'
 ring labels 40 'bfloat16[m,1024] x, int64[m] t' 'float[m] y' 'w = Cast<to = 1>(x)
     y = SoftmaxCrossEntropyLoss<reduction = "none">(w, t)'
+# schedules that are asked for: threads of a row, a ring in so many pieces, what all rows read alike fetched once in part, computed again, hints to the caches
+for s in 'threads=64 ring=1000' 'threads=256 ring=4 hint=4' 'threads=512 ring=2 again=2 once=2' 'threads=256 ring=2 once=3 cluster=2' 'hint=3' 'blocks=1'; do
+    SN_SCHED=$s ring asked 7 'bfloat16[m,8192] x, bfloat16[8192] g, bfloat16[8192] b' 'bfloat16[m,8192] y' 'y = LayerNormalization<axis = -1>(x, g, b)'
+done
+for s in 'packs=1 threads=256 hint=2' 'packs=2 hint=4'; do SN_SCHED=$s equal "$T/packs.onnxtxt" -d m=513 -d n=4112; done
+refuse 'no list of knobs' env SN_SCHED=rows "$SINTER" run "$T/packs.onnxtxt" -d m=5 -d n=40 --device cuda
+# a function may be rough where its results are rounded to 16 bits, and nowhere else
+case_of narrow 'bfloat16[m,64] x' 'bfloat16[m,64] y' 'y = Softmax<axis = -1>(x)'
+expect 0 'rough_exp_f32\(v' "$SINTER" explain "$T/narrow.onnxtxt" -d m=3 --device cuda --source
+case_of wide 'float[m,64] x' 'float[m,64] y, bfloat16[m,64] z' 's = Softmax<axis = -1>(x)
+    y = Identity(s)
+    z = Cast<to = 16>(s)'
+expect 0 ' exp_f32\(v' "$SINTER" explain "$T/wide.onnxtxt" -d m=3 --device cuda --source
+"$SINTER" explain "$T/wide.onnxtxt" -d m=3 --device cuda --source | grep -q 'rough_exp_f32(v' && bad "rough in float32" || good
+case_of apart 'float[m,64] x' 'bfloat16[m,64] y' 'one = Constant<value_float = 1.0>()
+    e = Exp(x)
+    d = Sub(e, one)
+    y = Cast<to = 16>(d)'
+"$SINTER" explain "$T/apart.onnxtxt" -d m=3 --device cuda --source | grep -q 'rough_exp_f32(v' && bad "rough before a difference" || good
 cat >"$T/pad.onnxtxt" <<'END'
 <ir_version: 10, opset_import: ["" : 21]>
 g (float[8,40,8] x) => (float[8,41] y) <int64[6] p = {0,0,0,0,1,0}, float one = {1.0}, int64[1] a = {2}>
