@@ -337,7 +337,7 @@ static bool ring_fits(Rows *r, int w, int cluster, bool again, int once, int *re
             if (r->stages < 2 || (!asked && (int64_t)r->stages * r->piece * 4 < row * 5)) continue;
         }
         r->once = (int)keep;
-        r->room = (int)(keep + (int64_t)r->stages * r->piece + parts + 8 * (r->stages + 3));
+        r->room = (int)(keep + (int64_t)r->stages * r->piece + parts + 8 * (2 * r->stages + 3));
         int64_t at = 0, first = 0;
         for (int i = 0; i < r->slot.n; i++) {
             Slot *s = &r->slot.at[i];
@@ -470,12 +470,12 @@ static void load_slot(Rows *r, const Slot *s, bool bounded)
     else print_line(&r->p, "%s.%s(%s);", to, how, slot_at(r, s));
 }
 
-/* A stage's elements are in registers, of all threads: it is asked for what comes next. A barrier alone waits for no load that is on its way, and what is copied
- * into the stage could overtake it; so the barrier gets a word of what was loaded. met: the last reduction was made of the elements, and all threads took part. */
+/* A stage's elements are in registers, of all threads: it is asked for what comes next. The warp that comes last does it, and none waits for another. What was loaded
+ * must be there: a copy into the stage could overtake a load that is on its way, so the count gets a word of it. met: the last reduction was made of the elements, and
+ * all threads took part. */
 static void ring_next(Rows *r, bool met)
 {
-    if (!met) print_line(&r->p, "__syncthreads_or((int)(seen & zero));");
-    print_line(&r->p, "if (t == 0) ask(stage);");
+    print_line(&r->p, met ? "if (t == 0) ask(stage);" : "if (last_of<%d>(left + stage, seen & zero)) ask(stage);", r->w / 32);
     print_line(&r->p, "if (++stage == %d) { stage = 0; turn ^= 1; }", r->stages);
 }
 
@@ -553,13 +553,15 @@ static void open_ring(Rows *r, const char *group, const char *groups)
 {
     Printer *p = &r->p;
     Arena *a = r->a;
-    int bars = r->stages + 1, own = 8 * (bars + 2), parts = r->room - own - 1024 * r->cluster;
+    int bars = r->stages + 1, own = 8 * (bars + 2 + r->stages), parts = r->room - own - 1024 * r->cluster;
     int64_t part = (int64_t)r->v * r->w * r->e, piece = (int64_t)r->steps * r->w * r->e;
     print_line(p, "ROOM(room);");
     print_line(p, "i64 *const shared = (i64 *)(room + %d), *const filled = (i64 *)(room + %d);", parts, r->room - own);
     print_line(p, "u8 *const ring = room + %d;", r->once);
     if (r->cluster > 1) print_line(p, "const u32 rank = cluster_rank();");
+    print_line(p, "u32 *const left = (u32 *)(filled + %d);", bars + 2);
     print_line(p, "if (t < %d) filled_open(filled + t);", bars);
+    print_line(p, "if (t < %d) left[t] = 0;", r->stages);
     print_line(p, "filled_opened();");
     print_line(p, r->cluster > 1 ? "cluster_meet();" : "__syncthreads();");
     print_line(p, "/* one thread's, and not worth registers of all */");

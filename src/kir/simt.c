@@ -97,13 +97,13 @@ static void choose_team(LoopKernel *k)
     mark_folds(k->body);
 }
 
-/* Several of them at once, while there are threads enough and registers for the vectors of one: their loads wait together, and what they share (a division, a bias) is
- * done once. */
-static void choose_packs(LoopKernel *k, int64_t threads, int vectors)
+/* Several of them at once in a kernel that does many launches' work, while there are registers for the vectors of one: so a group's search in the table is for more. Else
+ * threads hide each other's waits, and with one vector each most of them fit. */
+static void choose_packs(LoopKernel *k, int vectors)
 {
     KAxis *before = k->npar > 1 ? &k->par[k->npar - 2] : NULL;
-    int packs = k->sched.packs ? k->sched.packs : PACKS;
-    while (!k->sched.packs && packs > 1 && (packs * vectors > VECTORS_MOST || (!k->sched.joint && threads < THREADS_PACKS * (int64_t)packs) || (before && dim_hint(k->g, before->extent) < packs))) packs /= 2;
+    int packs = k->sched.packs ? k->sched.packs : k->sched.joint ? PACKS : 1;
+    while (packs > 1 && !k->sched.packs && (packs * vectors > VECTORS_MOST || (before && dim_hint(k->g, before->extent) < packs))) packs /= 2;
     if (packs == 1) return;
     k->packs = packs;
     if (before) before->step = packs;
@@ -131,7 +131,7 @@ static void choose_pack(LoopKernel *k)
     if (!near || pack < 2) return;
     k->pack = pack;
     last->step = pack;
-    choose_packs(k, points / pack, near);
+    choose_packs(k, near);
 }
 
 const KAddr *simt_pack_at(const LoopKernel *k, const KStmt *s)

@@ -111,6 +111,12 @@ static void fake_come(FakeBar *b, unsigned bytes)
     if (!b->bytes && b->arrived) b->arrived = 0, b->turn ^= 1;
 }
 static inline void filled_open(long *bar) { memset(bar, 0, 8); }
+template <int W> static bool last_of(unsigned *came, unsigned seen)
+{
+    if (seen) fake_fault("what was seen is not 0");
+    __syncwarp();
+    return fake_me % 32 == 0 && (*came)++ % W == W - 1;
+}
 static inline void filled_opened(void) {}
 static inline void filled_expect(long *bar, unsigned bytes)
 {
