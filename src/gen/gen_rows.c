@@ -10,7 +10,7 @@
  * stay and take row after row. A ring of pieces of rows is filled ahead: as soon as all threads have a piece in registers, one of them asks for the piece that
  * comes as many later as the ring is long. So memory works while rows are computed and written, however few threads there are. What all rows read alike (a gain,
  * a bias) is fetched once, if there is room. A row that is too long for one block's registers is dealt out to a cluster of blocks, which send each other the
- * parts of their reductions.
+ * parts of their reductions and wait for their bytes alone: a barrier of the cluster would wait for what was stored before, too.
  *
  * gen_rows() says no (false) where the reduced elements do not lie together, the length is open or 0, or the row does not fit; the plain form then serves. */
 #include "gen/gen.h"
@@ -337,7 +337,7 @@ static bool ring_fits(Rows *r, int w, int cluster, bool again, int once, int *re
             if (r->stages < 2 || (!asked && (int64_t)r->stages * r->piece * 4 < row * 5)) continue;
         }
         r->once = (int)keep;
-        r->room = (int)(keep + (int64_t)r->stages * r->piece + parts + 8 * (2 * r->stages + 3));
+        r->room = (int)(keep + (int64_t)r->stages * r->piece + parts + 8 * (2 * r->stages + 3 + 2 * (cluster > 1)));
         int64_t at = 0, first = 0;
         for (int i = 0; i < r->slot.n; i++) {
             Slot *s = &r->slot.at[i];
@@ -553,13 +553,14 @@ static void open_ring(Rows *r, const char *group, const char *groups)
 {
     Printer *p = &r->p;
     Arena *a = r->a;
-    int bars = r->stages + 1, own = 8 * (bars + 2 + r->stages), parts = r->room - own - 1024 * r->cluster;
+    int bars = r->stages + 1, meet = r->cluster > 1 ? 2 : 0, own = 8 * (meet + bars + 2 + r->stages), parts = r->room - own - 1024 * r->cluster;
     int64_t part = (int64_t)r->v * r->w * r->e, piece = (int64_t)r->steps * r->w * r->e;
     print_line(p, "ROOM(room);");
-    print_line(p, "i64 *const shared = (i64 *)(room + %d), *const filled = (i64 *)(room + %d);", parts, r->room - own);
+    print_line(p, "i64 *const shared = (i64 *)(room + %d), *const filled = (i64 *)(room + %d);", parts, r->room - own + 8 * meet);
     print_line(p, "u8 *const ring = room + %d;", r->once);
     if (r->cluster > 1) print_line(p, "const u32 rank = cluster_rank();");
     print_line(p, "u32 *const left = (u32 *)(filled + %d);", bars + 2);
+    if (meet) print_line(p, "if (t < 2) filled_open(filled + (t - 2));");
     print_line(p, "if (t < %d) filled_open(filled + t);", bars);
     print_line(p, "if (t < %d) left[t] = 0;", r->stages);
     print_line(p, "filled_opened();");

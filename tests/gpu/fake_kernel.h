@@ -98,7 +98,6 @@ template <class T> static T atomicCAS(T *p, T want, T v) { T was = *p; if (was =
 #define ROOM(name) unsigned char *const name = fake_room[fake_me / fake_n]
 static inline unsigned cluster_rank(void) { return (unsigned)(fake_me / fake_n); }
 static inline void cluster_meet(void) { fake_meet(&fake_cluster, fake_ncluster * fake_n); }
-template <class T> static void cluster_put(void *p, int block, T x) { memcpy(fake_room[block] + ((unsigned char *)p - fake_room[fake_me / fake_n]), &x, sizeof x); }
 typedef struct FakeBar { unsigned bytes; unsigned short turn, arrived; } FakeBar;      /* in the 8 bytes of a barrier */
 typedef struct FakeCopy { void *to; const void *from; unsigned bytes; FakeBar *bar; } FakeCopy;
 static FakeCopy fake_copy[4096];
@@ -146,6 +145,16 @@ static inline void filled_wait(long *bar, unsigned turn)
     while (b->turn == turn) fake_wait();
     fake_idle = 0;
 }
+
+/* may come before they are expected */
+template <class T> static void cluster_send(void *p, int block, T x, long *bar)
+{
+    FakeBar *b = (FakeBar *)(fake_room[block] + ((unsigned char *)bar - fake_room[fake_me / fake_n]));
+    memcpy(fake_room[block] + ((unsigned char *)p - fake_room[fake_me / fake_n]), &x, sizeof x);
+    b->bytes -= (unsigned)sizeof x;
+    if (!b->bytes && b->arrived) b->arrived = 0, b->turn ^= 1;
+}
+static inline void cluster_wait(long *bar, unsigned turn) { filled_wait(bar, turn); }
 
 typedef unsigned long long fake_word;
 static void fake_call(void)
