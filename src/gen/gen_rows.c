@@ -441,8 +441,8 @@ static bool exact(const Rows *r) { return (int64_t)r->v * r->w * r->e * r->clust
 
 static void print_base(Rows *r)
 {
-    if (r->cluster > 1) print_line(&r->p, "const u32 base = ((rank * %d + s) * %d + own) * %d;", r->v, r->w, r->e);
-    else print_line(&r->p, "const u32 base = (s * %d + own) * %d;", r->w, r->e);
+    if (r->cluster > 1) print_line(&r->p, "const i64 base = (i64)rank * %d + (s * %d + own) * %d;", r->v * r->w * r->e, r->w, r->e);
+    else print_line(&r->p, "const i64 base = (s * %d + own) * %d;", r->w, r->e);
 }
 
 static void steps_open(Rows *r)
@@ -843,7 +843,7 @@ bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *words, bo
         print_line(p, "const i64 point = live ? first + thread / %d : total - 1;", r->w);
     } else print_line(p, "for (i64 point = %s; point < total; point += %s) {", group, groups);
     print_point(p);
-    print_line(p, "u32 own = t;");              /* or all that is reckoned from it would be kept from row to row, in more registers than there are */
+    print_line(p, "int own = t;");              /* or all that is reckoned from it would be kept from row to row, in more registers than there are */
     print_line(p, "ADD_UNSEEN(own, zero);");
     if (r->stages) print_line(p, "u32 seen = 0;");
     print_rows(r);
