@@ -20,16 +20,18 @@
 
 /* Measured on an H200. */
 enum { MOST_THREADS = 512, BLOCK = 128,     /* threads of a row, of a block at least */
-    VECTORS = 4, VECTORS_LONG = 6,          /* of a thread, where more threads are to be had; in long rows */
+    MANY_THREADS = 256, VECTORS = 4,        /* up to so many threads, each has no more vectors than these */
     WORDS = 40, WORDS_MOST = 72,            /* registers for the row in a thread, and where no more threads are to be had */
-    WORKING = 32, LEAST = 64,               /* registers beside the row's; of a thread in all, at least */
+    WORKING = 24, LEAST = 64,               /* registers beside the row's and the vectors that pass by; of a thread in all, at least */
+    ENOUGH_BLOCKS = 3,                      /* of a multiprocessor: more hardly help */
+    BUSY_WORDS = 48,                        /* so many of a thread, in one block: memory is kept busy by it alone */
     REGISTERS = 65536,                      /* of a multiprocessor */
     BLOCKS = 2,                             /* of a multiprocessor hide each other's waits: where there are fewer, rows come through a ring */
     /* the ring */
     ROOM = 233472, ROOM_TAKEN = 1024,       /* bytes of shared memory of a multiprocessor; taken of it by each block */
-    ROWS_AHEAD = 4, PIECES = 3,             /* a ring's rows at most; its pieces of a long row: each costs a barrier, so few and large ones */
+    RING_WORKING = 32, ROWS_AHEAD = 4, PIECES = 3,             /* a ring's rows at most; its pieces of a long row: each costs a barrier, so few and large ones */
     WIDEST = 1024, ENOUGH = 1024,           /* threads of a row at most; of a multiprocessor: more do not help */
-    VECTORS_MOST = 16, CLUSTER_MOST = 8 };
+    VECTORS_MOST = 16 };
 
 typedef struct Slot {                   /* elements of the row that are loaded or stored as vectors */
     int buf; Dim *off; int npred; Pred *pred; DType dt;
@@ -241,42 +243,73 @@ static void mark_kept(Rows *r, bool again)
     for (int i = 0; i < r->slot.n; i++) r->slot.at[i].kept = again && last_use(r, &r->slot.at[i], true) > r->slot.at[i].last;
 }
 
+static int working(const Rows *r)
+{
+    int n = WORKING;
+    for (int i = 0; i < r->slot.n; i++) if (!r->slot.at[i].store && r->slot.at[i].from == FROM_memory && passes_by(&r->slot.at[i])) n += (r->e * (int)dtype_size(r->slot.at[i].dt) + 3) / 4;
+    return n;
+}
+
 static void take_shape(Rows *r, int w, int64_t v, int each)
 {
     r->w = w; r->v = (int)v; r->need = (int)v * each; r->cluster = 1; r->stages = 0;
     r->rows = w <= 32 && w < BLOCK ? BLOCK / w : 1;
-    int threads = r->w * r->rows, registers = r->need + WORKING > LEAST ? r->need + WORKING : LEAST;
+    int threads = r->w * r->rows, registers = r->need + working(r) > LEAST ? r->need + working(r) : LEAST;
     r->blocks = REGISTERS / (threads * registers) > 1 ? REGISTERS / (threads * registers) : 1;
 }
 
 /* No more threads than a row of so many vectors has use for, v for each; a power of two within a warp. */
 static int tight(int64_t nvec, int64_t v, int w) { return w <= 32 ? w : (int)(((nvec + v - 1) / v + 31) / 32 * 32); }
 
-/* A row is loaded as a block comes to it, and the blocks hide each other's waits: `some` of them must fit. */
-static bool choose_plain(Rows *r, int some)
+/* Reductions that follow one another: each is waited for. */
+static int reductions(const Rows *r)
+{
+    int n = 0;
+    for (int l = 0; l < r->nloop; l++)
+        for (int i = 0; i < r->loop[l]->stmt.n; i++)
+            if (r->loop[l]->stmt.at[i].kind == KS_update) { n++; break; }
+    return n;
+}
+
+/* Short rows: few vectors for each thread, the threads of a warp or some. */
+static bool choose_short(Rows *r)
+{
+    int64_t nvec = (r->n + r->e - 1) / r->e;
+    mark_kept(r, false);
+    int each = words_kept(r, false);
+    for (int w = 8; w <= MANY_THREADS; w *= 2) {
+        int64_t v = (nvec + w - 1) / w;
+        if (v > VECTORS || (v * each > WORDS && !(v == 1 && each <= 96))) continue;
+        take_shape(r, tight(nvec, v, w), v, each);
+        return true;
+    }
+    return false;
+}
+
+/* Longer ones: the registers are filled with rows, of as many blocks as there is room for. What loops hand on is kept if enough blocks fit then, else computed again if more
+ * do. Of one block, only a row that makes its loads wait once, and long enough to keep memory busy; or where nothing else serves (`any`). */
+static bool choose_plain(Rows *r, bool any)
 {
     const Sched *want = &r->k->sched;
     int64_t nvec = (r->n + r->e - 1) / r->e;
-    for (int pass = want->again == 2; pass < (want->again == 1 ? 1 : want->again == 2 || some == 1 ? 2 : 1); pass++) {
-        mark_kept(r, pass == 1);
+    int best = 0, best_w = 0;
+    bool best_again = false;
+    for (int again = want->again == 2; again < (want->again == 1 ? 1 : 2) && best < ENOUGH_BLOCKS; again++) {
+        mark_kept(r, again);
         int each = words_kept(r, r->again);
-        if (want->threads) {
-            int64_t v = (nvec + want->threads - 1) / want->threads;
-            if (v > VECTORS_MOST) return false;
-            take_shape(r, tight(nvec, v, want->threads), v, each);
-            if (want->blocks) r->blocks = want->blocks;
-            return true;
-        }
-        for (int w = 8; w <= MOST_THREADS; w *= 2) {
+        for (int w = want->threads ? want->threads : MANY_THREADS; w <= (want->threads ? want->threads : MOST_THREADS); w *= 2) {
             int64_t v = (nvec + w - 1) / w;
-            bool last = w == MOST_THREADS;
-            if (!last && (r->again || v > VECTORS)) continue;
-            if (v * each > (last ? WORDS_MOST : WORDS) && !(v == 1 && !last && each <= 96)) continue;
+            if (!want->threads && (v > VECTORS_MOST || v * each > WORDS_MOST)) continue;
             take_shape(r, tight(nvec, v, w), v, each);
-            if (r->blocks >= some && (some == 1 || v <= VECTORS_LONG)) return true;
+            if (r->blocks > best || (r->blocks == best && again == best_again && best < ENOUGH_BLOCKS)) { best = r->blocks; best_w = w; best_again = again; }
         }
     }
-    return false;
+    if (!best) return false;
+    mark_kept(r, best_again);
+    int64_t v = (nvec + best_w - 1) / best_w;
+    take_shape(r, tight(nvec, v, best_w), v, words_kept(r, r->again));
+    if (want->blocks) r->blocks = want->blocks;
+    return any || r->blocks >= BLOCKS || (reductions(r) == 1 && r->need >= BUSY_WORDS);
 }
 
 /* ---- the ring ------------------------------------------------------------------------------------------------------------------------------ */
@@ -318,7 +351,7 @@ static bool ring_fits(Rows *r, int w, int cluster, bool again, int once, int *re
     take_shape(r, w, v, words_kept(r, again));
     r->cluster = cluster;
     if (!again && r->need > WORDS) return false;
-    if (r->need + WORKING > REGISTERS / ((w + 127) / 128 * 128) / 8 * 8) return false;      /* warps come in fours, registers in eights */
+    if (r->need + RING_WORKING > REGISTERS / ((w + 127) / 128 * 128) / 8 * 8) return false;      /* warps come in fours, registers in eights */
     if (r->k->sched.blocks) r->blocks = r->k->sched.blocks;
     for (; r->blocks > 0; r->blocks--) {
         int64_t part = v * w * r->e, parts = 1024 * cluster, keep = (fetched * part + 127) / 128 * 128, row = (ring * part + 127) / 128 * 128;
@@ -329,7 +362,7 @@ static bool ring_fits(Rows *r, int w, int cluster, bool again, int once, int *re
         int asked = r->k->sched.ring;
         if (r->stages < 2 || asked > 1) {            /* long rows: piece by piece */
             if (r->released) continue;
-            for (r->steps = 1; ring * (r->steps + 1) * w * r->e * PIECES <= room - 128 * PIECES && 2 * r->steps < v; r->steps++) { }
+            for (r->steps = 1; (ring * (r->steps + 1) * w * r->e + 127) / 128 * 128 * PIECES <= room && 2 * r->steps < v; r->steps++) { }
             if (asked > 1) r->steps = (int)((v + asked - 1) / asked);
             r->pieces = (int)((v + r->steps - 1) / r->steps);
             r->piece = (int)((ring * r->steps * w * r->e + 127) / 128 * 128);
@@ -359,16 +392,18 @@ static int alike(const Rows *r)
     return n;
 }
 
-/* The fewest blocks for a row: their reductions wait for each other. Then, what is read alike fetched once, as much of it as there is room for; nothing computed twice if
- * the registers hold it; and as many threads as a multiprocessor can use, in the narrowest groups. */
+/* As much as there is room for of what is read alike is fetched once. Then pairs of blocks: a ring holds more rows of half the length; else one, or the fewest, since their
+ * reductions wait for each other. Nothing is computed twice if the registers hold it; and as many threads as a multiprocessor can use, in the narrowest groups. */
 static bool choose_ring(Rows *r)
 {
+    static const int blocks[] = { 2, 1, 4, 8 };
     const Sched *want = &r->k->sched;
     int64_t nvec = (r->n + r->e - 1) / r->e, none;
-    for (int c = want->cluster ? want->cluster : 1; c <= (want->cluster ? want->cluster : CLUSTER_MOST); c *= 2)
-        for (int once = want->once ? want->once - 1 : alike(r); once >= (want->once ? want->once - 1 : 0); once--)
+    for (int once = want->once ? want->once - 1 : alike(r); once >= (want->once ? want->once - 1 : 0); once--)
+        for (size_t i = 0; i < COUNT_OF(blocks); i++)
             for (int again = want->again == 2; again < (want->again == 1 ? 1 : 2); again++) {
-                int best = 0, best_w = 0, resident = 0;
+                int c = blocks[i], best = 0, best_w = 0, resident = 0;
+                if (want->cluster && c != want->cluster) continue;
                 for (int w = want->threads ? want->threads : 256; w <= (want->threads ? want->threads : WIDEST); w += 128) {
                     int64_t share = (nvec + c - 1) / c, v = (share + w - 1) / w;
                     if (ring_fits(r, tight(share, v, w), c, again, once, &resident) && resident > best) { best = resident; best_w = r->w; }
@@ -385,8 +420,9 @@ static bool choose_shape(Rows *r, bool bulk)
     enum { NO_RING = 1000 };
     const int ring = r->k->sched.ring;
     if (!choose_vector(r)) return false;
-    if (bulk && ring && ring < NO_RING) return choose_ring(r) || choose_plain(r, 1);
-    return choose_plain(r, BLOCKS) || (bulk && ring != NO_RING && choose_ring(r)) || choose_plain(r, 1);
+    if (bulk && ring && ring < NO_RING) return choose_ring(r) || choose_plain(r, true);
+    if (!r->k->sched.threads && choose_short(r)) return true;
+    return choose_plain(r, false) || (bulk && ring != NO_RING && choose_ring(r)) || choose_plain(r, true);
 }
 
 static const char *slot_name(Rows *r, const Slot *s) { return arena_fmt(r->a, passes_by(s) ? "r%d" : "r%d[s]", s->id); }
@@ -451,6 +487,14 @@ static void steps_open(Rows *r)
     print_base(r);
 }
 
+/* What is read and written once and is larger than the caches only drives out of them what is read again. What a ring brings did not come through the first one. */
+static bool passes_caches(const Rows *r)
+{
+    int64_t n = r->n;
+    for (int i = 0; i < r->k->npar; i++) n *= dim_hint(r->g, r->k->par[i].extent);
+    return !r->stages && n >= STREAM_BYTES / 2;
+}
+
 static void load_slot(Rows *r, const Slot *s, bool bounded)
 {
     const char *when = slot_when(r, s), *in = bounded ? arena_fmt(r->a, "base < %lld", (long long)r->n) : NULL, *to = slot_name(r, s);
@@ -465,7 +509,7 @@ static void load_slot(Rows *r, const Slot *s, bool bounded)
         return;
     }
     const int hint = r->k->sched.hint;
-    const char *how = (hint ? hint == 2 || hint == 4 : r->w == MOST_THREADS) && varies(r, s) && !r->k->buf.at[s->buf].write ? "stream" : "load";
+    const char *how = (hint ? hint == 2 || hint == 4 : passes_caches(r)) && varies(r, s) && !r->k->buf.at[s->buf].write ? "stream" : "load";
     if (c) print_line(&r->p, "if (%s) %s.%s(%s); else %s.clear();", c, to, how, slot_at(r, s), to);
     else print_line(&r->p, "%s.%s(%s);", to, how, slot_at(r, s));
 }
@@ -714,7 +758,7 @@ static void print_elements(Rows *r, int l)
         print_line(p, "const i64 %s = base;", row_var(r));
         const char *when = slot_when(r, t), *live = r->rows > 1 ? "live" : NULL;
         const char *c = when && live ? arena_fmt(r->a, "live && %s", when) : when ? when : live;
-        const char *how = r->k->sched.hint >= 3 ? "leave" : "store";
+        const char *how = (r->k->sched.hint ? r->k->sched.hint >= 3 : passes_caches(r)) ? "leave" : "store";
         print_line(p, "%s%s%so%d.%s(%s);", c ? "if (" : "", c ? c : "", c ? ") " : "", t->id, how, slot_at(r, t));
         print_line(p, "}");
     }

@@ -97,13 +97,24 @@ static void choose_team(LoopKernel *k)
     mark_folds(k->body);
 }
 
-/* Several of them at once in a kernel that does many launches' work, while there are registers for the vectors of one: so a group's search in the table is for more. Else
- * threads hide each other's waits, and with one vector each most of them fit. */
-static void choose_packs(LoopKernel *k, int vectors)
+/* How many vectors does a thread load that the next ones in the axis before the last do not load too? */
+static int own_loads(const LoopKernel *k)
+{
+    int n = 0;
+    for (int i = 0; i < k->body->stmt.n; i++) {
+        const KStmt *s = &k->body->stmt.at[i];
+        if (s->kind == KS_val && simt_pack_at(k, s)) n += k->npar < 2 || dim_uses(s->val->at.off, k->par[k->npar - 2].var->var);
+    }
+    return n;
+}
+
+/* Several of them at once, while there are registers for the vectors of one: where a thread loads one vector only, since too little would be under way; and in a kernel that
+ * does the work of many launches, since what a group looks up serves more. Else threads hide each other's waits, and with one vector each most of them fit. */
+static void choose_packs(LoopKernel *k, int64_t threads, int vectors)
 {
     KAxis *before = k->npar > 1 ? &k->par[k->npar - 2] : NULL;
-    int packs = k->sched.packs ? k->sched.packs : k->sched.joint ? PACKS : 1;
-    while (packs > 1 && !k->sched.packs && (packs * vectors > VECTORS_MOST || (before && dim_hint(k->g, before->extent) < packs))) packs /= 2;
+    int packs = k->sched.packs ? k->sched.packs : k->sched.joint || own_loads(k) < 2 ? PACKS : 1;
+    while (packs > 1 && !k->sched.packs && (packs * vectors > VECTORS_MOST || (!k->sched.joint && threads < THREADS_PACKS * (int64_t)packs) || (before && dim_hint(k->g, before->extent) < packs))) packs /= 2;
     if (packs == 1) return;
     k->packs = packs;
     if (before) before->step = packs;
@@ -131,7 +142,7 @@ static void choose_pack(LoopKernel *k)
     if (!near || pack < 2) return;
     k->pack = pack;
     last->step = pack;
-    choose_packs(k, near);
+    choose_packs(k, points / pack, near);
 }
 
 const KAddr *simt_pack_at(const LoopKernel *k, const KStmt *s)

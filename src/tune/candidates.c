@@ -39,10 +39,10 @@ bool sched_parse(const char *text, Sched *s)
     while (*text) {
         char name[32];
         int v, n = 0;
-        if (sscanf(text, "%31[a-z_]=%d%n", name, &v, &n) != 2 || v < 1 || v > 1024) return false;
+        if (sscanf(text, "%31[a-z_]=%d%n", name, &v, &n) != 2 || v < 1) return false;
         bool known = false;
         for (size_t i = 0; i < COUNT_OF(knob_info); i++)
-            if (!strcmp(knob_info[i].name, name)) { *knob_of(s, &knob_info[i]) = v; known = true; }
+            if (!strcmp(knob_info[i].name, name) && v <= (knob_info[i].kinds ? 64 : 1024)) { *knob_of(s, &knob_info[i]) = v; known = true; }
         if (!known) return false;
         text += n;
         while (*text == ' ') text++;
