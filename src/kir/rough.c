@@ -74,6 +74,7 @@ static void used_in(Roughness *r, const KBlock *b)
             all_exact(r, v->nopnd, v->opnd);
             if (v->kind == KV_load && !v->rough && r->buf[v->buf]) { r->buf[v->buf] = false; r->changed = true; }
             break;
+        case KS_skip: exact(r, v); break;
         case KS_fold: break;
         }
     }
