@@ -22,7 +22,7 @@
 enum { MOST_THREADS = 512, BLOCK = 128,     /* threads of a row, of a block at least */
     MANY_THREADS = 256, VECTORS = 4,        /* up to so many threads, each has no more vectors than these */
     WORDS = 40, WORDS_MOST = 72,            /* registers for the row in a thread, and where no more threads are to be had */
-    WORKING = 24, LEAST = 64,               /* registers beside the row's and the vectors that pass by; of a thread in all, at least */
+    WORKING = 24, WIDE = 32, LEAST = 64,    /* registers beside the row's and the vectors that pass by; more for numbers of 64 bits; of a thread in all, at least */
     ENOUGH_BLOCKS = 3,                      /* of a multiprocessor: more hardly help */
     BUSY_WORDS = 48,                        /* so many of a thread, in one block: memory is kept busy by it alone */
     REGISTERS = 65536,                      /* of a multiprocessor */
@@ -243,9 +243,20 @@ static void mark_kept(Rows *r, bool again)
     for (int i = 0; i < r->slot.n; i++) r->slot.at[i].kept = again && last_use(r, &r->slot.at[i], true) > r->slot.at[i].last;
 }
 
+/* Numbers of 64 bits that are folded take twice the registers in all that is done with them. */
+static int wide_folds(const Rows *r)
+{
+    for (int l = 0; l < r->nloop; l++)
+        for (int i = 0; i < r->loop[l]->stmt.n; i++) {
+            const KStmt *s = &r->loop[l]->stmt.at[i];
+            if (s->kind == KS_update && dtype_size(dtype_info[s->fold->dt].compute) == 8) return WIDE;
+        }
+    return 0;
+}
+
 static int working(const Rows *r)
 {
-    int n = WORKING;
+    int n = WORKING + wide_folds(r);
     for (int i = 0; i < r->slot.n; i++) if (!r->slot.at[i].store && r->slot.at[i].from == FROM_memory && passes_by(&r->slot.at[i])) n += (r->e * (int)dtype_size(r->slot.at[i].dt) + 3) / 4;
     return n;
 }
@@ -351,7 +362,7 @@ static bool ring_fits(Rows *r, int w, int cluster, bool again, int once, int *re
     take_shape(r, w, v, words_kept(r, again));
     r->cluster = cluster;
     if (!again && r->need > WORDS) return false;
-    if (r->need + RING_WORKING > REGISTERS / ((w + 127) / 128 * 128) / 8 * 8) return false;      /* warps come in fours, registers in eights */
+    if (r->need + RING_WORKING + wide_folds(r) > REGISTERS / ((w + 127) / 128 * 128) / 8 * 8) return false;      /* warps come in fours, registers in eights */
     if (r->k->sched.blocks) r->blocks = r->k->sched.blocks;
     for (; r->blocks > 0; r->blocks--) {
         int64_t part = v * w * r->e, parts = 1024 * cluster, keep = (fetched * part + 127) / 128 * 128, row = (ring * part + 127) / 128 * 128;
