@@ -215,6 +215,18 @@ static bool choose_turn(LoopKernel *k)
     return true;
 }
 
+/* A row that one thread adds up is short. What a reader subtracts may leave little but the sum's rounding, so it is rounded once: pairs are added in double precision. */
+static void pair_sums(KBlock *b)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        KLoop *o = b->stmt.at[i].kind == KS_loop ? b->stmt.at[i].loop : NULL;
+        if (!o) continue;
+        pair_sums(o->body);
+        for (int j = 0; j < o->body->stmt.n && !o->chunk; j++)
+            if (o->body->stmt.at[j].kind == KS_update && fold_in_loop(o->body->stmt.at[j].fold, o)) o->chunk = 2;
+    }
+}
+
 void kernel_simt(LoopKernel *k)
 {
     kernel_merge(k);
@@ -224,6 +236,7 @@ void kernel_simt(LoopKernel *k)
     if (k->sub->kind == SUB_map && (k->sched.joint || !choose_turn(k))) choose_pack(k);
     if (k->sub->kind == SUB_dot && !product_choose(k)) tile_rows(k, ROW_TILE, THREADS_LEAST);
     if (!k->product) kernel_chunks(k);
+    if (k->sub->kind == SUB_rows && k->team <= 1) pair_sums(k->body);
     kernel_rough(k);
     kernel_measure(k);
 }
