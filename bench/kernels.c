@@ -90,7 +90,7 @@ static void run_case(Ctx *cx, void *arg)
     Options opt = cx->opt;
     opt.threads = 1;
     if (dev_cpu.open(&device, &opt, &e) != E_OK) fail(cx, e.code, "%s", e.text);
-    KernelText text = { c->hand, NULL, 0, 1 };
+    KernelText text = { .name = c->hand, .cost = 1 };
     const char *at = strstr(hand_text, arena_fmt(a, "void %s(", c->hand)), *end = strstr(at, "\n}\n");
     text.text = arena_fmt(a, "%.*s\n}\n", (int)(end - at), at);
     const Kernel *hand = NULL;
