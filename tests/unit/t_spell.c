@@ -302,9 +302,10 @@ static void run_table(Table *t)
     for (int i = 0; i < t->g->sym.n; i++) t->syms[i] = t->g->sym.at[i].hint;
     t->want = NEWS(t->arena, Tensor, n);
     eval_nodes(cx, t->arena, t->g, t->in.at, t->syms, n, nodes, t->want);
+    bool any = false;
     for (size_t i = 0; i < COUNT_OF(isa_names); i++) {
         Target target;
-        if (!isa_open(cx, t->arena, isa_names[i], &target)) continue;
+        if (!isa_open_next(cx, t->arena, i, &any, &target)) continue;
         Tensor *out = NEWS(t->arena, Tensor, n);
         double t0 = time_now();
         run_flat(t, &target, out);

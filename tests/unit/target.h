@@ -24,4 +24,11 @@ static inline bool isa_open(Ctx *cx, Arena *a, const char *isa, Target *t)
     t->rules = rules_new(cx, a, opt.rules);
     return true;
 }
+
+/* The same for the i-th name, where products of narrow numbers are nothing apart: of the sets that differ in these only the best is tried. *any: was one before? */
+static inline bool isa_open_next(Ctx *cx, Arena *a, size_t i, bool *any, Target *t)
+{
+    if ((*any && isa_find(isa_names[i])->dots) || !isa_open(cx, a, isa_names[i], t)) return false;
+    return *any = true;
+}
 #endif
