@@ -22,7 +22,7 @@
 enum { MOST_THREADS = 512, BLOCK = 128,     /* threads of a row, of a block at least */
     MANY_THREADS = 256, VECTORS = 4,        /* up to so many threads, each has no more vectors than these */
     WORDS = 40, WORDS_MOST = 72,            /* registers for the row in a thread, and where no more threads are to be had */
-    WORKING = 24, WIDE = 32, LEAST = 64,    /* registers beside the row's and the vectors that pass by; more for numbers of 64 bits; of a thread in all, at least */
+    WORKING = 24, WORKING_KEPT = 16, WIDE = 32, LEAST = 64,    /* registers beside the row's and the vectors that pass by; more where some threads keep less than others, for numbers of 64 bits; of a thread in all, at least */
     ENOUGH_BLOCKS = 3,                      /* of a multiprocessor: more hardly help */
     BUSY_WORDS = 48,                        /* so many of a thread, in one block: memory is kept busy by it alone */
     REGISTERS = 65536,                      /* of a multiprocessor */
@@ -257,6 +257,9 @@ static int wide_folds(const Rows *r)
 static int working(const Rows *r)
 {
     int n = WORKING + wide_folds(r);
+    bool holds = false;
+    for (int q = 0; q < r->kept.n && !r->again; q++) holds |= r->holds[r->kept.at[q].val->id] == q + 1;
+    if (holds && (int64_t)r->v * r->w * r->e != r->n) n += WORKING_KEPT;
     for (int i = 0; i < r->slot.n; i++) if (!r->slot.at[i].store && r->slot.at[i].from == FROM_memory && passes_by(&r->slot.at[i])) n += (r->e * (int)dtype_size(r->slot.at[i].dt) + 3) / 4;
     return n;
 }
@@ -264,8 +267,9 @@ static int working(const Rows *r)
 static void take_shape(Rows *r, int w, int64_t v, int each)
 {
     r->w = w; r->v = (int)v; r->need = (int)v * each; r->cluster = 1; r->stages = 0;
-    r->rows = w <= 32 && w < BLOCK ? BLOCK / w : 1;
-    int threads = r->w * r->rows, registers = r->need + working(r) > LEAST ? r->need + working(r) : LEAST;
+    r->rows = w > 32 ? 1 : r->k->sched.rows ? r->k->sched.rows : BLOCK / w;
+    int threads = r->w * r->rows > 128 ? (r->w * r->rows + 127) / 128 * 128 : r->w * r->rows;      /* warps come in fours */
+    int registers = r->need + working(r) > LEAST ? r->need + working(r) : LEAST;
     r->blocks = REGISTERS / (threads * registers) > 1 ? REGISTERS / (threads * registers) : 1;
 }
 
