@@ -7,7 +7,7 @@
 
 typedef struct Roughness { bool *buf, changed; } Roughness;       /* buf: by buffer, what is kept in this private row is rough */
 
-static bool narrow(DType t) { return t == DT_bf16 || t == DT_f16; }
+static bool is_half(DType t) { return t == DT_bf16 || t == DT_f16; }
 
 static bool never_negative(const KVal *v, int depth)
 {
@@ -28,8 +28,8 @@ static bool never_negative(const KVal *v, int depth)
 /* May operand i of v be rough? */
 static bool passes(const KVal *v, int i)
 {
-    if (v->kind == KV_cast) return narrow(v->dt);
-    if (v->kind != KV_ew || (!narrow(v->dt) && !v->rough)) return false;
+    if (v->kind == KV_cast) return is_half(v->dt);
+    if (v->kind != KV_ew || (!is_half(v->dt) && !v->rough)) return false;
     switch (v->op) {
     case OP_mul: case OP_div: case OP_neg: case OP_abs: case OP_max: case OP_min: return true;
     case OP_where: return i > 0;
@@ -38,23 +38,23 @@ static bool passes(const KVal *v, int i)
     }
 }
 
-static void exact(Roughness *r, KVal *v)
+static void needs_digits(Roughness *r, KVal *v)
 {
     if (!v || !v->rough) return;
     v->rough = false;
     r->changed = true;
 }
 
-static void all_exact(Roughness *r, int n, KVal *const *v) { for (int i = 0; i < n; i++) exact(r, v[i]); }
+static void all_need_digits(Roughness *r, int n, KVal *const *v) { for (int i = 0; i < n; i++) needs_digits(r, v[i]); }
 
 static void used_by_update(Roughness *r, const KFold *f)
 {
     const bool sum = f->kind == FOLD_sum && f->value && never_negative(f->value, 0);
     const bool keeps = f->result && f->result->rough && !f->running && (sum || f->kind == FOLD_max || f->kind == FOLD_min);
-    if (!keeps) exact(r, f->value);
-    exact(r, f->mul_a);
-    exact(r, f->mul_b);
-    exact(r, f->index);
+    if (!keeps) needs_digits(r, f->value);
+    needs_digits(r, f->mul_a);
+    needs_digits(r, f->mul_b);
+    needs_digits(r, f->index);
 }
 
 static void used_in(Roughness *r, const KBlock *b)
@@ -66,15 +66,15 @@ static void used_in(Roughness *r, const KBlock *b)
         case KS_loop: used_in(r, s->loop->body); break;
         case KS_update: used_by_update(r, s->fold); break;
         case KS_store:
-            all_exact(r, s->nopnd, s->opnd);
-            if (!narrow(v->dt) && !r->buf[s->buf]) exact(r, v);
+            all_need_digits(r, s->nopnd, s->opnd);
+            if (!is_half(v->dt) && !r->buf[s->buf]) needs_digits(r, v);
             break;
         case KS_val:
-            for (int j = 0; j < v->nin; j++) if (!passes(v, j)) exact(r, v->in[j]);
-            all_exact(r, v->nopnd, v->opnd);
+            for (int j = 0; j < v->nin; j++) if (!passes(v, j)) needs_digits(r, v->in[j]);
+            all_need_digits(r, v->nopnd, v->opnd);
             if (v->kind == KV_load && !v->rough && r->buf[v->buf]) { r->buf[v->buf] = false; r->changed = true; }
             break;
-        case KS_skip: exact(r, v); break;
+        case KS_skip: needs_digits(r, v); break;
         case KS_fold: break;
         }
     }
@@ -85,7 +85,7 @@ static void take_for_rough(const KBlock *b)
     for (int i = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
         if (s->kind == KS_loop) take_for_rough(s->loop->body);
-        if (s->kind == KS_val) s->val->rough = s->val->dt == DT_f32 || narrow(s->val->dt);
+        if (s->kind == KS_val) s->val->rough = s->val->dt == DT_f32 || is_half(s->val->dt);
     }
 }
 
