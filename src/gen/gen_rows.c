@@ -19,10 +19,10 @@
 #include <string.h>
 
 /* Measured on an H200. */
-enum { MOST_THREADS = 512, BLOCK = 128,     /* threads of a row, of a block at least */
-    MANY_THREADS = 256, VECTORS = 4,        /* up to so many threads, each has no more vectors than these */
+enum { MOST_THREADS = 512, BLOCK = 64,      /* threads of a row, of a block at least: small ones make room for the next rows sooner */
+    MANY_THREADS = 256, VECTORS = 5,        /* up to so many threads, each has no more vectors than these */
     WORDS = 40, WORDS_MOST = 72,            /* registers for the row in a thread, and where no more threads are to be had */
-    WORKING = 24, WORKING_KEPT = 16, WIDE = 32, LEAST = 64,    /* registers beside the row's and the vectors that pass by; more where some threads keep less than others, for numbers of 64 bits; of a thread in all, at least */
+    WORKING = 24, WORKING_KEPT = 16, RING_KEPT = 8, WIDE = 32, LEAST = 64,    /* registers beside the row's and the vectors that pass by; more where some threads keep less than others, for numbers of 64 bits; of a thread in all, at least */
     ENOUGH_BLOCKS = 3,                      /* of a multiprocessor: more hardly help */
     BUSY_WORDS = 48,                        /* so many of a thread, in one block: memory is kept busy by it alone */
     REGISTERS = 65536,                      /* of a multiprocessor */
@@ -30,7 +30,8 @@ enum { MOST_THREADS = 512, BLOCK = 128,     /* threads of a row, of a block at l
     /* the ring */
     ROOM = 233472, ROOM_TAKEN = 1024,       /* bytes of shared memory of a multiprocessor; taken of it by each block */
     RING_WORKING = 32, ROWS_AHEAD = 4, PIECES = 3,             /* a ring's rows at most; its pieces of a long row: each costs a barrier, so few and large ones */
-    WIDEST = 1024, ENOUGH = 1024,           /* threads of a row at most; of a multiprocessor: more do not help */
+    WIDEST = 1024, ENOUGH = 640,            /* threads of a row at most; of a multiprocessor: more have too few registers each */
+    FITTING = 1024, FITTING_ONCE = 512,     /* the same where all threads have the same number of vectors; and some of them are read again by all rows: more in a thread wait less often */
     VECTORS_MOST = 16 };
 
 typedef struct Slot {                   /* elements of the row that are loaded or stored as vectors */
@@ -254,12 +255,19 @@ static int wide_folds(const Rows *r)
     return 0;
 }
 
+static bool exact(const Rows *r) { return (int64_t)r->v * r->w * r->e * r->cluster == r->n; }
+
+/* Does a loop hand values on to a later one, in registers? */
+static bool keeps_values(const Rows *r)
+{
+    for (int q = 0; q < r->kept.n && !r->again; q++) if (r->holds[r->kept.at[q].val->id] == q + 1) return true;
+    return false;
+}
+
 static int working(const Rows *r)
 {
     int n = WORKING + wide_folds(r);
-    bool holds = false;
-    for (int q = 0; q < r->kept.n && !r->again; q++) holds |= r->holds[r->kept.at[q].val->id] == q + 1;
-    if (holds && (int64_t)r->v * r->w * r->e != r->n) n += WORKING_KEPT;
+    if (keeps_values(r) && !exact(r)) n += WORKING_KEPT;
     for (int i = 0; i < r->slot.n; i++) if (!r->slot.at[i].store && r->slot.at[i].from == FROM_memory && passes_by(&r->slot.at[i])) n += (r->e * (int)dtype_size(r->slot.at[i].dt) + 3) / 4;
     return n;
 }
@@ -366,7 +374,7 @@ static bool ring_fits(Rows *r, int w, int cluster, bool again, int once, int *re
     take_shape(r, w, v, words_kept(r, again));
     r->cluster = cluster;
     if (!again && r->need > WORDS) return false;
-    if (r->need + RING_WORKING + wide_folds(r) > REGISTERS / ((w + 127) / 128 * 128) / 8 * 8) return false;      /* warps come in fours, registers in eights */
+    if (r->need + RING_WORKING + wide_folds(r) + (keeps_values(r) && !exact(r) ? RING_KEPT : 0) > REGISTERS / ((w + 127) / 128 * 128) / 8 * 8) return false;      /* warps come in fours, registers in eights */
     if (r->k->sched.blocks) r->blocks = r->k->sched.blocks;
     for (; r->blocks > 0; r->blocks--) {
         int64_t part = v * w * r->e, parts = 1024 * cluster, keep = (fetched * part + 127) / 128 * 128, row = (ring * part + 127) / 128 * 128;
@@ -393,7 +401,8 @@ static bool ring_fits(Rows *r, int w, int cluster, bool again, int once, int *re
             if (s->from == FROM_ring) { s->at = (int)at; at += size * r->steps * w * r->e; }
             if (s->from == FROM_once) { s->at = (int)first; first += size * part; }
         }
-        *resident = r->blocks * w < ENOUGH ? r->blocks * w : ENOUGH;
+        const int threads = r->blocks * w, most = !exact(r) ? ENOUGH : once ? FITTING_ONCE : FITTING;
+        *resident = (threads < most ? threads : most) * (exact(r) ? 5 : 4);
         return true;
     }
     return false;
@@ -407,24 +416,31 @@ static int alike(const Rows *r)
     return n;
 }
 
-/* As much as there is room for of what is read alike is fetched once. Then pairs of blocks: a ring holds more rows of half the length; else one, or the fewest, since their
- * reductions wait for each other. Nothing is computed twice if the registers hold it; and as many threads as a multiprocessor can use, in the narrowest groups. */
+/* A ring for so many blocks, and so many vectors that are fetched once. Nothing is computed twice if the registers hold it; and as many threads as a multiprocessor can use, in
+ * the narrowest groups. */
+static bool ring_of(Rows *r, int cluster, int once)
+{
+    const Sched *want = &r->k->sched;
+    int64_t nvec = (r->n + r->e - 1) / r->e, share = (nvec + cluster - 1) / cluster;
+    if ((want->cluster && cluster != want->cluster) || (want->once && once != want->once - 1)) return false;
+    for (int again = want->again == 2; again < (want->again == 1 ? 1 : 2); again++) {
+        int best = 0, best_w = 0, resident = 0;
+        for (int w = want->threads ? want->threads : 256; w <= (want->threads ? want->threads : WIDEST); w += 128)
+            if (ring_fits(r, tight(share, (share + w - 1) / w, w), cluster, again, once, &resident) && resident > best) { best = resident; best_w = r->w; }
+        if (best) return ring_fits(r, best_w, cluster, again, once, &resident);
+    }
+    return false;
+}
+
+/* Pairs of blocks first: a ring holds more rows of half the length. As much as there is room for of what is read alike is fetched once. More than a pair, since their
+ * reductions wait for each other, only where nothing else fits. */
 static bool choose_ring(Rows *r)
 {
-    static const int blocks[] = { 2, 1, 4, 8 };
-    const Sched *want = &r->k->sched;
-    int64_t nvec = (r->n + r->e - 1) / r->e, none;
-    for (int once = want->once ? want->once - 1 : alike(r); once >= (want->once ? want->once - 1 : 0); once--)
-        for (size_t i = 0; i < COUNT_OF(blocks); i++)
-            for (int again = want->again == 2; again < (want->again == 1 ? 1 : 2); again++) {
-                int c = blocks[i], best = 0, best_w = 0, resident = 0;
-                if (want->cluster && c != want->cluster) continue;
-                for (int w = want->threads ? want->threads : 256; w <= (want->threads ? want->threads : WIDEST); w += 128) {
-                    int64_t share = (nvec + c - 1) / c, v = (share + w - 1) / w;
-                    if (ring_fits(r, tight(share, v, w), c, again, once, &resident) && resident > best) { best = resident; best_w = r->w; }
-                }
-                if (best) return ring_fits(r, best_w, c, again, once, &resident);
-            }
+    static const int blocks[2][2] = { { 2, 1 }, { 4, 8 } };
+    int64_t none;
+    for (int pass = 0; pass < 2; pass++)
+        for (int once = alike(r); once >= 0; once--)
+            for (int i = 0; i < 2; i++) if (ring_of(r, blocks[pass][i], once)) return true;
     ring_slots(r, 0, &none, &none);
     for (int i = 0; i < r->slot.n; i++) r->slot.at[i].from = FROM_memory;
     return false;
@@ -488,8 +504,6 @@ static const char *slot_at(Rows *r, const Slot *s)
     return arena_fmt(r->a, "b%d + (%s)", s->buf, off);
 }
 
-static bool exact(const Rows *r) { return (int64_t)r->v * r->w * r->e * r->cluster == r->n; }
-
 static void print_base(Rows *r)
 {
     if (r->cluster > 1) print_line(&r->p, "const i64 base = (i64)rank * %d + (s * %d + own) * %d;", r->v * r->w * r->e, r->w, r->e);
@@ -502,10 +516,13 @@ static void steps_open(Rows *r)
     print_base(r);
 }
 
-/* What is read and written once and is larger than the caches only drives out of them what is read again. What a ring brings did not come through the first one. */
+/* What is read and written once and is larger than the caches only drives out of them what is read again. But where rows begin inside a line of them, neighbours share it. What a
+ * ring brings did not come through the first one. */
 static bool passes_caches(const Rows *r)
 {
+    enum { LINE = 128 };
     int64_t n = r->n;
+    for (int i = 0; i < r->slot.n; i++) if (n * (int64_t)dtype_size(r->slot.at[i].dt) % LINE) return false;
     for (int i = 0; i < r->k->npar; i++) n *= dim_hint(r->g, r->k->par[i].extent);
     return !r->stages && n >= STREAM_BYTES / 2;
 }
