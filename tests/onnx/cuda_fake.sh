@@ -148,6 +148,24 @@ case_of apart 'float[m,64] x' 'bfloat16[m,64] y' 'one = Constant<value_float = 1
     d = Sub(e, one)
     y = Cast<to = 16>(d)'
 "$SINTER" explain "$T/apart.onnxtxt" -d m=3 --device cuda --source | grep -q 'rough_exp_f32(v' && bad "rough before a difference" || good
+# the index and the element of a label are had once for each row, in the kernel of the rows, also where both a difference and a comparison need them
+case_of gradient 'bfloat16[m,64] x, int64[m] y' 'bfloat16[m,64] dx, float[m] loss' 'axis = Constant<value_ints = [1]>()
+    depth = Constant<value_int = 64>()
+    values = Constant<value_floats = [0.0, 1.0]>()
+    w = Cast<to = 1>(x)
+    lse = ReduceLogSumExp<keepdims = 1>(w, axis)
+    y1 = Unsqueeze(y, axis)
+    at16 = GatherElements<axis = 1>(x, y1)
+    at = Cast<to = 1>(at16)
+    d = Sub(lse, at)
+    loss = Squeeze(d, axis)
+    s = Sub(w, lse)
+    p = Exp(s)
+    h = OneHot<axis = 1>(y, depth, values)
+    q = Sub(p, h)
+    dx = Cast<to = 16>(q)'
+equal "$T/gradient.onnxtxt" -d m=37
+expect 0 'in all: 1 launches' "$SINTER" explain "$T/gradient.onnxtxt" -d m=37 --device cuda
 cat >"$T/pad.onnxtxt" <<'END'
 <ir_version: 10, opset_import: ["" : 21]>
 g (float[8,40,8] x) => (float[8,41] y) <int64[6] p = {0,0,0,0,1,0}, float one = {1.0}, int64[1] a = {2}>
