@@ -10,7 +10,7 @@
 static const LoopKernel *tiled(Printer *p, const KLoop *o)
 {
     LoopKernel *k = arena_copy(p->arena, p->k, sizeof *p->k);
-    k->row_var = o->var; k->row_extent = o->extent; k->mr = o->tile;
+    k->row_var = o->var; k->row_extent = o->extent; k->mr = o->tile; k->row_open = o->from != NULL;
     return k;
 }
 
@@ -125,7 +125,7 @@ static void phase(Printer *p, const KBlock *b, int from, int to, uint8_t want)
 
 const char *print_rem(const Printer *p) { return p->in_v ? "remv" : "rem"; }
 
-bool rows_whole(const LoopKernel *k) { return k->row_extent && dim_is_const(k->row_extent) && k->row_extent->c % k->mr == 0; }
+bool rows_whole(const LoopKernel *k) { return k->row_extent && !k->row_open && dim_is_const(k->row_extent) && k->row_extent->c % k->mr == 0; }
 
 static void vectors_open(Printer *p)
 {

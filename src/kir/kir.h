@@ -101,6 +101,7 @@ typedef struct LoopKernel {
     VEC(KBuf) buf;
     int npar; KAxis par[MAX_RANK + 1];  /* outermost first */
     int lanes, dots;                    /* 1: scalar code; see Vectors */
+    bool row_open;                      /* its rows begin anywhere, not at 0 */
     Dim *row_var, *row_extent; int mr;  /* row tile: row_var advances by mr > 1 */
     Dim *vec_var;                       /* parallel variable whose blocks the vector loop runs, or NULL */
     int pack;                           /* > 1: a thread takes so many neighbours in the last parallel axis, which advances by that */

@@ -57,6 +57,9 @@ ATTENTION(attention_window, usual, 1,
     Node *i = place_of(b, s, 2); Node *j = place_of(b, s, 3);
     Node *in = g2(b->g, OP_and, g2(b->g, OP_le, j, i), g2(b->g, OP_lt, g2(b->g, OP_sub, i, j), count_of(b, 9)));
     return g_where(b->g, in, s, fill_of(b, -INFINITY));)
+ATTENTION(attention_window_whole, ((Sizes){ 2, 2, 77, 60, 20, 13 }), 1,      /* whole tiles of steps, were it not for the first one */
+    Node *i = place_of(b, s, 2); Node *j = place_of(b, s, 3);
+    return g_where(b->g, g2(b->g, OP_le, g2(b->g, OP_sub, i, j), count_of(b, 55)), s, fill_of(b, -INFINITY));)
 ATTENTION(attention_prefix, usual, 1,
     Node *i = place_of(b, s, 2); Node *j = place_of(b, s, 3);
     Node *in = g2(b->g, OP_or, g2(b->g, OP_le, j, i), g2(b->g, OP_lt, j, count_of(b, 30)));
@@ -324,7 +327,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_plain), cmocka_unit_test(attention_one_block), cmocka_unit_test(attention_long), cmocka_unit_test(attention_bias),
-        cmocka_unit_test(attention_bias_of_steps), cmocka_unit_test(attention_bool_mask), cmocka_unit_test(attention_causal), cmocka_unit_test(attention_window),
+        cmocka_unit_test(attention_bias_of_steps), cmocka_unit_test(attention_bool_mask), cmocka_unit_test(attention_causal), cmocka_unit_test(attention_window), cmocka_unit_test(attention_window_whole),
         cmocka_unit_test(attention_prefix), cmocka_unit_test(attention_dilated), cmocka_unit_test(attention_documents), cmocka_unit_test(attention_packed), cmocka_unit_test(attention_packed_prefix),
         cmocka_unit_test(attention_packed_order), cmocka_unit_test(attention_packed_wide), cmocka_unit_test(attention_lengths),
         cmocka_unit_test(attention_cap), cmocka_unit_test(attention_alibi), cmocka_unit_test(attention_empty_rows), cmocka_unit_test(attention_special),
