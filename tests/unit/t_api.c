@@ -438,7 +438,14 @@ static void test_evidence(void **state)
     sn_string_free(text);
     assert_int_equal(sn_program_explain(p, SN_EXPLAIN_JSON, &text, &err), SN_OK);
     assert_true(text[0] == '{' && strstr(text, "\"Relu y\"") && strstr(text, "\"launches\": 1"));
+    assert_non_null(strstr(text, "\"ms\": null"));       /* nothing is measured unasked */
     sn_string_free(text);
+    assert_int_equal(sn_profile(p, 2, in, 3, &err), SN_OK);
+    assert_int_equal(sn_program_explain(p, SN_EXPLAIN_JSON, &text, &err), SN_OK);
+    assert_null(strstr(text, "\"ms\": null"));
+    sn_string_free(text);
+    in[0].dims[1] = 7;
+    assert_int_equal(sn_profile(p, 2, in, 3, &err), SN_INVALID);
     sn_program_free(p);
     sn_model_free(m);
 }
