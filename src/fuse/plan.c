@@ -582,7 +582,7 @@ static Node *reordered(const Planner *p, Node *x, int *axis)
 static void place_copy(Planner *p, Node *x, Node *into, Dim *const *shift)
 {
     if (move_pieces(p, x, into, shift)) return;
-    int axis[MAX_RANK];
+    int axis[MAX_RANK] = { 0 };
     Node *seen = x, *own = p->fuse ? reordered(p, x, axis) : x;
     x = own;
     Group *q = group_of(p, p->home[x->id]);

@@ -80,7 +80,7 @@ static bool side_used(const Product *x, const KSide *side)
 static void print_fetched(Product *x, const KSide *side)
 {
     Printer *p = x->p;
-    const Dim *var[MAX_RANK + 1];
+    const Dim *var[MAX_RANK + 1] = { NULL };
     const char *l = letter(x, side), *to = arena_fmt(p->arena, "%s_", l);
     int n = axis_vars(x->k, side->axes, var), each = side->each * PRODUCT_SIDE / FETCHERS;
     if (side->along) print_line(p, "const int %s_step = thread / %d, %s_at = thread %% %d;", l, FETCHERS, l, FETCHERS);
@@ -219,7 +219,7 @@ static void print_nest(Product *x)
 /* ---- behind the sums -------------------------------------------------------------------------------------------------------------------------------------- */
 static void side_place(Product *x, const KSide *side, const char *i)
 {
-    const Dim *var[MAX_RANK + 1];
+    const Dim *var[MAX_RANK + 1] = { NULL };
     const char *l = letter(x, side);
     int n = axis_vars(x->k, side->axes, var);
     print_line(x->p, "const i64 %s_here = %s_0 + %s;", l, l, own_place(x, side, i));
@@ -262,7 +262,7 @@ void print_product(Printer *p, const LoopKernel *k, const SimtWords *w, Text *na
 {
     const KProduct *b = k->product;
     Product x = { .p = p, .k = k, .names = names, .local = w->local };
-    const Dim *var[MAX_RANK + 1];
+    const Dim *var[MAX_RANK + 1] = { NULL };
     int apart = axis_vars(k, ~(b->row.axes | b->col.axes), var), rows = b->row.each * PRODUCT_SIDE, cols = b->col.each * PRODUCT_SIDE;
     const char *nr = print_arg(p, dim_ceildiv(k->g, b->row.extent, dim_const(k->g, rows))), *nc = print_arg(p, dim_ceildiv(k->g, b->col.extent, dim_const(k->g, cols)));
     print_line(p, "const int r_own = thread / %d * %d, c_own = thread %% %d * %d;", PRODUCT_SIDE, near_of(&b->row), PRODUCT_SIDE, near_of(&b->col));
