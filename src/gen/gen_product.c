@@ -26,6 +26,7 @@ static const char *own_place(const Product *x, const KSide *side, const char *i)
 static void print_apart(Printer *p, const char *number, int n, const Dim *const *var, const char *before, const char *after)
 {
     for (int i = n - 1; i >= 0; i--) {
+        ASSERT(var[i]);
         const char *v = print_var(p, var[i]);
         if (!i) { print_line(p, "%s%s%s = %s;", before, v, after, number); return; }
         const char *size = print_dim(p, var[i]->a), *up = arena_fmt(p->arena, "%s_%d", number, i);
@@ -95,7 +96,7 @@ static void print_fetched(Product *x, const KSide *side)
 static void print_fetch(Product *x, const KSide *side)
 {
     Printer *p = x->p;
-    const Dim *axis[MAX_RANK + 1], *loop[MAX_RANK];
+    const Dim *axis[MAX_RANK + 1], *loop[MAX_RANK] = { NULL };
     const char *l = letter(x, side);
     int n = axis_vars(x->k, side->axes, axis);
     print_line(p, "{");
