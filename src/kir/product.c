@@ -206,7 +206,8 @@ static bool choose_block(LoopKernel *k)
         for (int c = 2; c <= 8; c *= 2) {
             if (r * c * cell > CELLS || 2 * PRODUCT_STEP * (row * (r * PRODUCT_SIDE + PRODUCT_PAD) + col * (c * PRODUCT_SIDE + PRODUCT_PAD)) > SHARED_MOST) continue;
             int64_t groups = apart * ((rows + r * PRODUCT_SIDE - 1) / (r * PRODUCT_SIDE)) * ((cols + c * PRODUCT_SIDE - 1) / (c * PRODUCT_SIDE));
-            double cost = (double)((groups + GROUPS_ENOUGH - 1) / GROUPS_ENOUGH) * (r * c + 2 * (r + c));
+            int64_t turns = (groups + GROUPS_ENOUGH - 1) / GROUPS_ENOUGH;
+            double cost = (double)turns * (r * c + 2 * (r + c));
             if (least >= 0 && cost >= least) continue;
             least = cost;
             p->row.each = r; p->col.each = c;

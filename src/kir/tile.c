@@ -87,7 +87,8 @@ int tile_of_rows(int nv, int most, int64_t n)
     int best = 1;
     double least = -1;
     for (int m = 1; m <= most && m <= n; m++) {
-        double cost = (double)((n + m - 1) / m) * step_cycles(m, nv, false);
+        int64_t tiles = (n + m - 1) / m;
+        double cost = (double)tiles * step_cycles(m, nv, false);
         if (least >= 0 && cost > least) continue;
         best = m;
         least = cost;
