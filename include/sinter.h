@@ -89,12 +89,13 @@ typedef struct sn_tensor {
     int32_t has_strides;                /* 0: row-major without gaps */
     void *data;                         /* element [0,0,...]; any alignment. May be NULL when there are no elements */
     size_t bytes;                       /* size of the memory at data. Inputs: 0 leaves it unchecked; else it must hold what dims and strides reach */
-    void *owner;                        /* set by sn_run for memory that it allocated; else NULL */
+    void *owner;                        /* set by sn_run for memory or a buffer that it allocated; else NULL */
     struct sn_buffer *buffer;           /* not NULL: the elements lie in this buffer, row-major, `offset` bytes from its beginning; data and bytes are not looked at */
     size_t offset;                      /* a multiple of an element's size */
+    int32_t on_device;                  /* outputs that are allocated: 1: in a buffer of the device, `buffer`, if it has memory of its own */
 } sn_tensor;
 
-/* Frees what sn_run allocated for an output and clears the tensor. Does nothing to a tensor whose owner is NULL. */
+/* Frees what sn_run allocated for an output, its memory or its buffer, and clears the tensor. Does nothing to a tensor whose owner is NULL. */
 SN_API void sn_tensor_release(sn_tensor *tensor);
 
 /* ---- models --------------------------------------------------------------------------------------------------------- */
@@ -206,7 +207,8 @@ SN_API void sn_program_free(sn_program *program);
 SN_API sn_status sn_prepare(sn_program *program, int nin, const sn_tensor *in, sn_error *err);
 
 /* Runs: in are the model's inputs, out its outputs, in order. Inputs are borrowed for the call and may have any strides.
- *   out[i].data NULL   memory is allocated and belongs to the caller: sn_tensor_release. dtype, rank, dims, bytes and owner are set
+ *   out[i].data NULL   memory is allocated and belongs to the caller: sn_tensor_release. dtype, rank, dims, bytes and owner are set. With
+ *                      on_device, on a device with memory of its own, it is a buffer there, which is to be released before the program is freed
  *   else               a row-major buffer of `bytes` bytes that the result must fit (INVALID); dtype, rank and dims are set. With has_strides the caller
  *                      sets dtype, rank, dims and strides, they must be the result's, and no two elements may share memory.
  * Outputs must not overlap inputs or one another; but see sn_buffer. After a failure the contents of out's buffers are undefined and nothing was allocated.
@@ -236,8 +238,8 @@ typedef struct sn_buffer sn_buffer;
 SN_API sn_status sn_buffer_new(sn_program *program, size_t bytes, sn_buffer **buffer, sn_error *err);
 
 /* Memory that somebody else allocated, borrowed while the buffer lives. address: on the CPU of the host, 64-byte alignment is not asked for; with CUDA a device
- * pointer of the device's primary context (PyTorch's, or what DLPack names: data + byte_offset). Work of others on it must have ended before a run begins;
- * a run has ended when it returns. UNSUPPORTED on devices whose memory has no such addresses (OpenCL). */
+ * pointer of the device's primary context (PyTorch's, or what DLPack names: data + byte_offset). What the device's default stream was given before is waited
+ * for here; all other work of others on it must have ended before a run begins; a run has ended when it returns. UNSUPPORTED on devices whose memory has no such addresses (OpenCL). */
 SN_API sn_status sn_buffer_wrap(sn_program *program, void *address, size_t bytes, sn_buffer **buffer, sn_error *err);
 SN_API void sn_buffer_free(sn_buffer *buffer);
 
@@ -247,6 +249,9 @@ SN_API sn_status sn_buffer_read(const sn_buffer *buffer, size_t offset, void *to
 
 /* Where it lies, in the sense of sn_buffer_wrap; NULL on devices whose memory has no such addresses. */
 SN_API void *sn_buffer_address(const sn_buffer *buffer);
+
+/* Where a program's buffers lie, as DLPack says it: the type (DLDeviceType: 1 the host's memory, 2 CUDA, 4 OpenCL, 12 another) and which of them. */
+SN_API void sn_program_place(const sn_program *program, int32_t *device_type, int32_t *device_id);
 
 typedef enum sn_explain_form { SN_EXPLAIN_TEXT = 0, SN_EXPLAIN_JSON = 1 } sn_explain_form;
 

@@ -29,18 +29,22 @@ typedef struct Held {                   /* what keeps an argument's memory alive
     Py_buffer view;
     PyObject *object;                   /* that the view or the DLPack tensor is of */
     struct DlManaged *managed;          /* from a DLPack capsule */
+    sn_buffer *buffer;                  /* over memory of the device */
+    sn_dtype dtype;                     /* of a result's memory */
 } Held;
 
-/* Fills t from a Python object without a copy: a buffer, or a DLPack exporter on the CPU. For others adapt(object, index) gives a pair (buffer, dtype number)
- * that says what the bytes mean. 0, or -1 with an exception. writable: for results, which are row-major. */
-int tensor_borrow(PyObject *object, PyObject *adapt, Py_ssize_t index, int writable, sn_tensor *t, Held *h);
+/* Fills t from a Python object without a copy: a buffer, or a DLPack exporter whose memory is the host's or that of the program's device (program NULL: the
+ * host's only). For others adapt(object, index) gives a pair (buffer, dtype number) that says what the bytes mean. 0, or -1 with an exception. writable: for
+ * results, which are row-major. */
+int tensor_borrow(const CoreState *s, sn_program *program, PyObject *object, PyObject *adapt, Py_ssize_t index, int writable, sn_tensor *t, Held *h);
 void tensor_return(Held *h);
-/* Takes over what sn_run allocated. */
-PyObject *tensor_own(const CoreState *s, const sn_tensor *t);
+/* Takes over what sn_run allocated. owner: the Program's object, which the device's memory needs. */
+PyObject *tensor_own(const CoreState *s, const sn_tensor *t, PyObject *owner);
 
 /* ---- programs.c: models, programs, flags ------------------------------------------------------------------------------ */
 extern PyType_Spec core_model_spec, core_program_spec, core_flag_spec;
 PyObject *model_own(const CoreState *s, sn_model *model);
+sn_program *program_of(PyObject *self);
 
 /* ---- graphs.c ---------------------------------------------------------------------------------------------------------- */
 extern PyType_Spec core_graph_spec;

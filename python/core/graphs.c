@@ -81,7 +81,7 @@ static PyObject *graph_const(PyObject *self, PyObject *args)
     Held held;
     sn_value value = 0;
     sn_graph *g = graph_of(self);
-    if (!g || !PyArg_ParseTuple(args, "OO", &array, &adapt) || tensor_borrow(array, adapt, 0, 0, &t, &held)) return NULL;
+    if (!g || !PyArg_ParseTuple(args, "OO", &array, &adapt) || tensor_borrow(core_state(self), NULL, array, adapt, 0, 0, &t, &held)) return NULL;
     sn_status st = sn_graph_const(g, &t, &value);
     tensor_return(&held);
     return st ? graph_failed(self) : PyLong_FromLong(value);

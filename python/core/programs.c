@@ -235,6 +235,8 @@ typedef struct ProgramObject {
     volatile int stop;                  /* of sn_prepare */
 } ProgramObject;
 
+sn_program *program_of(PyObject *self) { return ((ProgramObject *)self)->program; }
+
 static const sn_model *model_of(PyObject *self)
 {
     return Py_TYPE(self) == core_state(self)->model ? ((ModelObject *)self)->model : sn_program_model(((ProgramObject *)self)->program);
@@ -316,14 +318,14 @@ static void args_free(Args *a)
 }
 
 /* items: a tuple; with skip_none, None leaves a tensor empty. */
-static int args_borrow(Args *a, PyObject *items, PyObject *adapt, bool results)
+static int args_borrow(Args *a, const ProgramObject *o, const CoreState *s, PyObject *items, PyObject *adapt, bool results)
 {
     for (Py_ssize_t i = 0; i < a->n; i++) {
         PyObject *x = PyTuple_GetItem(items, i);
         if (results && x == Py_None) {
             memset(&a->t[i], 0, sizeof a->t[i]);
             memset(&a->held[i], 0, sizeof a->held[i]);
-        } else if (tensor_borrow(x, adapt, i, results, &a->t[i], &a->held[i])) {
+        } else if (tensor_borrow(s, o->program, x, adapt, i, results, &a->t[i], &a->held[i])) {
             return -1;
         }
         a->borrowed++;
@@ -331,14 +333,17 @@ static int args_borrow(Args *a, PyObject *items, PyObject *adapt, bool results)
     return 0;
 }
 
-static PyObject *run_results(const CoreState *s, Args *out)
+static PyObject *run_results(const CoreState *s, Args *out, PyObject *self)
 {
     PyObject *list = PyList_New(out->n);
     for (Py_ssize_t i = 0; list && i < out->n; i++) {
         PyObject *item;
         if (out->t[i].owner) {
-            item = tensor_own(s, &out->t[i]);
+            item = tensor_own(s, &out->t[i], self);
             if (item) out->t[i].owner = NULL;
+        } else if (out->held[i].dtype != out->t[i].dtype) {
+            item = PyErr_Format(s->error[SN_INVALID], "output %zd is of dtype %s, what it was to be written to is of %s", i, sn_dtype_name(out->t[i].dtype),
+                sn_dtype_name(out->held[i].dtype));
         } else {                        /* in the caller's buffer: its shape */
             item = PyTuple_New(out->t[i].rank);
             for (int k = 0; item && k < out->t[i].rank; k++) PyTuple_SetItem(item, k, PyLong_FromLongLong(out->t[i].dims[k]));
@@ -367,9 +372,12 @@ static PyObject *program_run(PyObject *self, PyObject *const *args, Py_ssize_t n
     PyObject *result = NULL;
     if (args_room(&in, PyTuple_Size(args[0]))) return NULL;
     if (args_room(&out, nout)) goto free_in;
-    if (args_borrow(&in, args[0], args[3], false)) goto free_out;
+    if (args_borrow(&in, o, s, args[0], args[3], false)) goto free_out;
     if (args[1] == Py_None) memset(out.t, 0, sizeof *out.t * (size_t)nout);
-    else if (args_borrow(&out, args[1], args[4], true)) goto free_out;
+    else if (args_borrow(&out, o, s, args[1], args[4], true)) goto free_out;
+    bool far = false;                   /* results stay where inputs lie */
+    for (Py_ssize_t i = 0; i < in.n; i++) far |= in.t[i].buffer != NULL;
+    for (int i = 0; i < nout; i++) out.t[i].on_device = far;
     for (;;) {
         sn_error err;
         sn_status st;
@@ -386,7 +394,7 @@ static PyObject *program_run(PyObject *self, PyObject *const *args, Py_ssize_t n
             }
         }
         if (st == SN_CANCELLED && !flag->asked) continue;            /* by a signal, perhaps on the thread of another run with this flag */
-        result = st ? core_raise(s, &err) : run_results(s, &out);
+        result = st ? core_raise(s, &err) : run_results(s, &out, self);
         break;
     }
 free_out:
@@ -397,7 +405,7 @@ free_in:
 }
 
 /* Inputs that may be pairs (dtype number, sizes) without data. */
-static int args_borrow_shapes(Args *a, const CoreState *s, PyObject *items, PyObject *adapt)
+static int args_borrow_shapes(Args *a, sn_program *program, const CoreState *s, PyObject *items, PyObject *adapt)
 {
     for (Py_ssize_t i = 0; i < a->n; i++) {
         PyObject *x = PyTuple_GetItem(items, i), *dims;
@@ -414,7 +422,7 @@ static int args_borrow_shapes(Args *a, const CoreState *s, PyObject *items, PyOb
             t->rank = (int)rank;
             for (int k = 0; k < rank; k++) t->dims[k] = PyLong_AsLongLong(PyTuple_GetItem(dims, k));
             if (PyErr_Occurred()) return -1;
-        } else if (tensor_borrow(x, adapt, i, 0, t, &a->held[i])) {
+        } else if (tensor_borrow(s, program, x, adapt, i, 0, t, &a->held[i])) {
             return -1;
         }
         a->borrowed++;
@@ -435,7 +443,7 @@ static PyObject *model_export(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OziiO!O!zO", &path, &isa, &weights, &threads, &PyTuple_Type, &inputs, &PyTuple_Type, &ranges, &compiler, &adapt)) return NULL;
     Py_ssize_t nrange = PyTuple_Size(ranges);
     if (args_room(&in, PyTuple_Size(inputs))) return NULL;
-    if (args_borrow_shapes(&in, s, inputs, adapt) || !PyUnicode_FSConverter(path, &file)) goto done;
+    if (args_borrow_shapes(&in, NULL, s, inputs, adapt) || !PyUnicode_FSConverter(path, &file)) goto done;
     if (!(range = PyMem_Calloc((size_t)nrange + 1, sizeof *range))) { PyErr_NoMemory(); goto done; }
     for (Py_ssize_t i = 0; i < nrange; i++) {
         long long least;
@@ -464,7 +472,7 @@ static PyObject *program_prepare(PyObject *self, PyObject *args)
     PyObject *inputs, *adapt, *result = NULL;
     Args in;
     if (!PyArg_ParseTuple(args, "O!O", &PyTuple_Type, &inputs, &adapt) || args_room(&in, PyTuple_Size(inputs))) return NULL;
-    if (args_borrow_shapes(&in, s, inputs, adapt)) goto done;
+    if (args_borrow_shapes(&in, o->program, s, inputs, adapt)) goto done;
     for (;;) {
         sn_error err;
         sn_status st;
@@ -485,6 +493,37 @@ done:
     return result;
 }
 
+/* put(array, adapt): a copy of a row-major array on the program's device, a Tensor. */
+static PyObject *program_put(PyObject *self, PyObject *args)
+{
+    ProgramObject *o = (ProgramObject *)self;
+    CoreState *s = core_state(self);
+    PyObject *array, *adapt, *result = NULL;
+    sn_tensor t;
+    Held held;
+    sn_error err;
+    sn_status st;
+    if (!PyArg_ParseTuple(args, "OO", &array, &adapt) || tensor_borrow(s, NULL, array, adapt, 0, 0, &t, &held)) return NULL;
+    sn_tensor made = t;
+    made.data = NULL;
+    made.bytes = sn_dtype_size(t.dtype);
+    for (int k = 0; k < t.rank; k++) made.bytes *= (size_t)t.dims[k];
+    if (t.has_strides) {
+        PyErr_SetString(PyExc_ValueError, "a row-major array is wanted");
+        goto done;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    st = sn_buffer_new(o->program, made.bytes, &made.buffer, &err);
+    if (!st && made.bytes) st = sn_buffer_write(made.buffer, 0, t.data, made.bytes, &err);
+    Py_END_ALLOW_THREADS
+    made.owner = made.buffer;
+    result = st ? core_raise(s, &err) : tensor_own(s, &made, self);
+    if (!result) sn_buffer_free(made.buffer);
+done:
+    tensor_return(&held);
+    return result;
+}
+
 static PyObject *program_explain(PyObject *self, PyObject *json)
 {
     char *text = NULL;
@@ -497,6 +536,14 @@ static PyObject *program_explain(PyObject *self, PyObject *json)
     return s;
 }
 
+static PyObject *program_place(PyObject *self, void *unused)
+{
+    (void)unused;
+    int32_t type, id;
+    sn_program_place(((ProgramObject *)self)->program, &type, &id);
+    return Py_BuildValue("(ii)", type, id);
+}
+
 static PyObject *program_variants(PyObject *self, void *unused)
 {
     (void)unused;
@@ -506,10 +553,12 @@ static PyObject *program_variants(PyObject *self, void *unused)
 static PyMethodDef program_methods[] = {
     { "run", (PyCFunction)(void (*)(void))program_run, METH_FASTCALL, "run(inputs, outputs, flag, adapt_input, adapt_output) -> list" },
     { "prepare", program_prepare, METH_VARARGS, "prepare(inputs, adapt)" },
+    { "put", program_put, METH_VARARGS, "put(array, adapt) -> Tensor on the program's device" },
     { "explain", program_explain, METH_O, "explain(json) -> str" },
     { 0 } };
 static PyGetSetDef program_get[] = {
     { "variants", program_variants, NULL, "How many sets of kernels were compiled.", NULL },
+    { "place", program_place, NULL, "DLPack's device type and number of the device where its arrays may lie.", NULL },
     { "inputs", model_inputs, NULL, "Inputs: tuples (name, dtype number, sizes).", NULL },
     { "outputs", model_outputs, NULL, "Outputs: tuples (name, dtype number, sizes).", NULL },
     { "metadata", model_metadata, NULL, "Pairs (key, value): what the file says about itself, then its own.", NULL },

@@ -1,7 +1,8 @@
 /* Tensors between Python and the library, without copies.
  *
- * In: the buffer protocol (NumPy arrays, memoryview, array.array), DLPack (PyTorch and others). A Python function has the
- * rest: it gives memory and the number of its dtype, for the types that neither protocol can name. Out: a Tensor object, which owns the memory, exports it as a flat buffer of bytes, and as DLPack. */
+ * In: the buffer protocol (NumPy arrays, memoryview, array.array), DLPack (PyTorch and others; also from the device that a program runs on). A Python function has the
+ * rest: it gives memory and the number of its dtype, for the types that neither protocol can name. Out: a Tensor object, which owns the memory and exports it as DLPack and,
+ * on the host, as a flat buffer of bytes. */
 #include "core.h"
 
 #include <stdbool.h>
@@ -9,7 +10,7 @@
 
 /* ---- DLPack: the layout that its specification fixes ------------------------------------------------------------------ */
 
-enum { DL_CPU = 1, DL_CUDA_HOST = 3 };
+enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3 };
 enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6 };
 
 typedef struct DlTensor {
@@ -89,39 +90,101 @@ no:
 
 /* ---- in: DLPack ----------------------------------------------------------------------------------------------------------- */
 
-static int borrow_dlpack(PyObject *object, sn_tensor *t, Held *h)
+/* Of a tensor without elements strides mean nothing, nor that of an axis of one. */
+static bool dl_dense(const DlTensor *d)
 {
-    PyObject *method = PyObject_GetAttrString(object, "__dlpack__");
-    if (!method) { PyErr_Clear(); return 0; }
-    PyObject *capsule = PyObject_CallNoArgs(method);
-    Py_DECREF(method);
+    int64_t step = 1;
+    bool dense = true;
+    for (int k = d->rank - 1; k >= 0; k--) {
+        dense &= !d->strides || d->dims[k] <= 1 || d->strides[k] == step;
+        step *= d->dims[k];
+    }
+    return dense || !step;
+}
+
+/* Where an exporter's memory lies. false: it does not say, or with an exception. */
+static bool dl_place(PyObject *object, int32_t place[2])
+{
+    PyObject *pair = PyObject_CallMethod(object, "__dlpack_device__", NULL);
+    bool ok = pair && PyArg_ParseTuple(pair, "ii", &place[0], &place[1]);
+    Py_XDECREF(pair);
+    return ok;
+}
+
+/* CUDA: what the exporter's stream has to do comes before what the default stream (number 1) is given from now on; sn_buffer_wrap waits for that one. */
+static PyObject *dl_capsule(PyObject *object, int32_t type)
+{
+    PyObject *method = PyObject_GetAttrString(object, "__dlpack__"), *none = PyTuple_New(0), *words = type == DL_CUDA ? Py_BuildValue("{si}", "stream", 1) : NULL, *capsule = NULL;
+    if (method && none && !PyErr_Occurred()) capsule = PyObject_Call(method, none, words);
+    Py_XDECREF(method);
+    Py_XDECREF(none);
+    Py_XDECREF(words);
+    return capsule;
+}
+
+static sn_buffer *wrap(const CoreState *s, sn_program *program, void *at, size_t bytes)
+{
+    sn_buffer *b = NULL;
+    sn_error err;
+    sn_status st;
+    Py_BEGIN_ALLOW_THREADS
+    st = sn_buffer_wrap(program, at, bytes, &b, &err);
+    Py_END_ALLOW_THREADS
+    if (st) core_raise(s, &err);
+    return b;
+}
+
+static int borrow_dlpack(const CoreState *s, sn_program *program, PyObject *object, int writable, sn_tensor *t, Held *h)
+{
+    int32_t place[2], own[2] = { DL_CPU, 0 };
+    if (program) sn_program_place(program, &own[0], &own[1]);
+    if (!PyObject_HasAttrString(object, "__dlpack__") || !dl_place(object, place)) {
+        if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) return -1;
+        PyErr_Clear();
+        return 0;
+    }
+    const bool far = place[0] != DL_CPU && place[0] != DL_CUDA_HOST;
+    if (far && (place[0] != own[0] || place[1] != own[1])) return 0;
+    PyObject *capsule = dl_capsule(object, place[0]);
     if (!capsule) {
-        if (!PyErr_ExceptionMatches(PyExc_Exception)) return -1;
+        if (far || !PyErr_ExceptionMatches(PyExc_Exception)) return -1;
         PyErr_Clear();
         return 0;
     }
     DlManaged *m = PyCapsule_IsValid(capsule, "dltensor") ? PyCapsule_GetPointer(capsule, "dltensor") : NULL;
+    const DlTensor *d = m ? &m->tensor : NULL;
     int done = 0;
-    if (m && (m->tensor.device.type == DL_CPU || m->tensor.device.type == DL_CUDA_HOST) && m->tensor.rank <= SN_MAX_RANK && m->tensor.dtype.lanes == 1) {
-        const DlTensor *d = &m->tensor;
-        for (int i = 0; i < DL_TYPES; i++) if (dl_types[i].code == d->dtype.code && dl_types[i].bits == d->dtype.bits) t->dtype = dl_types[i].dtype;
-        if (t->dtype && PyCapsule_SetName(capsule, "used_dltensor") == 0) {
-            t->rank = d->rank;
-            t->has_strides = d->strides != NULL;
-            for (int k = 0; k < d->rank; k++) {
-                t->dims[k] = d->dims[k];
-                if (d->strides) t->strides[k] = d->strides[k];
-            }
-            t->data = d->data ? (char *)d->data + d->offset : NULL;
-            h->managed = m;
-            h->object = object;
-            Py_INCREF(object);
-            done = 1;
-        }
+    if (!m || d->device.type != place[0] || d->rank > SN_MAX_RANK || d->dtype.lanes != 1) goto out;
+    for (int i = 0; i < DL_TYPES; i++) if (dl_types[i].code == d->dtype.code && dl_types[i].bits == d->dtype.bits) t->dtype = dl_types[i].dtype;
+    const bool dense = dl_dense(d);
+    if (!t->dtype || (writable && !dense && !far)) goto out;
+    size_t count = 1;
+    t->rank = d->rank;
+    t->has_strides = !dense;
+    for (int k = 0; k < d->rank; k++) {
+        count *= (size_t)(t->dims[k] = d->dims[k]);
+        if (!dense) t->strides[k] = d->strides[k];
     }
+    void *at = d->data ? (char *)d->data + d->offset : NULL;
+    const size_t bytes = count * sn_dtype_size(t->dtype);
+    if (far) {                          /* with strides: the library refuses it, by name */
+        if (!(t->buffer = h->buffer = wrap(s, program, at, bytes))) { done = -1; goto out; }
+    } else {
+        t->data = at;
+        t->bytes = writable ? bytes : 0;
+    }
+    if (PyCapsule_SetName(capsule, "used_dltensor")) { done = -1; goto out; }
+    h->managed = m;
+    h->object = object;
+    Py_INCREF(object);
+    done = 1;
+out:
     Py_DECREF(capsule);
     return done;
 }
+
+/* A Tensor, itself or as an array's attribute `_tensor`, that lies in a buffer of this program: also where memory has no addresses. */
+static int borrow_own(const CoreState *s, sn_program *program, PyObject *object, sn_tensor *t, Held *h);
 
 /* ---- in --------------------------------------------------------------------------------------------------------------------- */
 
@@ -140,23 +203,29 @@ static int borrow_pair(PyObject *pair, int writable, sn_tensor *t, Held *h)
     return done == 1 ? 0 : -1;
 }
 
-int tensor_borrow(PyObject *object, PyObject *adapt, Py_ssize_t index, int writable, sn_tensor *t, Held *h)
+int tensor_borrow(const CoreState *s, sn_program *program, PyObject *object, PyObject *adapt, Py_ssize_t index, int writable, sn_tensor *t, Held *h)
 {
     memset(t, 0, sizeof *t);
     memset(h, 0, sizeof *h);
     int done = borrow_buffer(object, SN_NONE, writable, t, h);
-    if (done == 0 && !writable) done = borrow_dlpack(object, t, h);
-    if (done) return done == 1 ? 0 : -1;
-    PyObject *pair = PyObject_CallFunction(adapt, "On", object, index);
-    if (!pair) return -1;
-    done = borrow_pair(pair, writable, t, h);
-    Py_DECREF(pair);
-    return done;
+    if (done == 0 && program) done = borrow_own(s, program, object, t, h);
+    if (done == 0) done = borrow_dlpack(s, program, object, writable, t, h);
+    if (done == 0) {
+        memset(t, 0, sizeof *t);
+        PyObject *pair = PyObject_CallFunction(adapt, "On", object, index);
+        if (!pair) return -1;
+        done = borrow_pair(pair, writable, t, h) ? -1 : 1;
+        Py_DECREF(pair);
+    }
+    h->dtype = t->dtype;
+    return done == 1 ? 0 : -1;
 }
 
 void tensor_return(Held *h)
 {
     if (h->view.obj) PyBuffer_Release(&h->view);
+    sn_buffer_free(h->buffer);
+    h->buffer = NULL;
     if (h->managed && h->managed->release) h->managed->release(h->managed);
     Py_CLEAR(h->object);
     h->managed = NULL;
@@ -164,27 +233,81 @@ void tensor_return(Held *h)
 
 /* ---- out: the type Tensor ------------------------------------------------------------------------------------------------------ */
 
-typedef struct TensorObject { PyObject_HEAD sn_tensor t; } TensorObject;
+typedef struct TensorObject {
+    PyObject_HEAD
+    sn_tensor t;
+    PyObject *program;                  /* whose device it lies on; NULL: on the host */
+} TensorObject;
 
-PyObject *tensor_own(const CoreState *s, const sn_tensor *t)
+PyObject *tensor_own(const CoreState *s, const sn_tensor *t, PyObject *owner)
 {
     TensorObject *o = PyObject_New(TensorObject, s->tensor);
-    if (o) o->t = *t;
+    if (!o) return NULL;
+    o->t = *t;
+    o->program = t->buffer ? Py_NewRef(owner) : NULL;
     return (PyObject *)o;
 }
 
 static void tensor_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    sn_tensor_release(&((TensorObject *)self)->t);
+    TensorObject *o = (TensorObject *)self;
+    sn_tensor_release(&o->t);
+    Py_XDECREF(o->program);
     PyObject_Free(self);
     Py_DECREF(type);
+}
+
+static void tensor_place(const TensorObject *o, int32_t place[2])
+{
+    place[0] = DL_CPU;
+    place[1] = 0;
+    if (o->program) sn_program_place(program_of(o->program), &place[0], &place[1]);
+}
+
+static int borrow_own(const CoreState *s, sn_program *program, PyObject *object, sn_tensor *t, Held *h)
+{
+    PyObject *inner = Py_TYPE(object) == s->tensor ? Py_NewRef(object) : PyObject_GetAttrString(object, "_tensor");
+    if (!inner) PyErr_Clear();
+    const TensorObject *o = inner && Py_TYPE(inner) == s->tensor ? (TensorObject *)inner : NULL;
+    if (!o || !o->program || program_of(o->program) != program) {
+        Py_XDECREF(inner);
+        return 0;
+    }
+    *t = o->t;
+    t->owner = NULL;
+    h->object = inner;
+    return 1;
 }
 
 static int tensor_buffer(PyObject *self, Py_buffer *view, int flags)
 {
     sn_tensor *t = &((TensorObject *)self)->t;
-    return PyBuffer_FillInfo(view, self, t->data, (Py_ssize_t)t->bytes, 0, flags);
+    if (!t->buffer) return PyBuffer_FillInfo(view, self, t->data, (Py_ssize_t)t->bytes, 0, flags);
+    view->obj = NULL;
+    PyErr_SetString(PyExc_BufferError, "this array lies on a device: numpy() copies it to the host");
+    return -1;
+}
+
+/* read(into): copies it from the device into a writable buffer of as many bytes. */
+static PyObject *tensor_read(PyObject *self, PyObject *into)
+{
+    const sn_tensor *t = &((TensorObject *)self)->t;
+    Py_buffer v;
+    sn_error err;
+    sn_status st = SN_OK;
+    if (PyObject_GetBuffer(into, &v, PyBUF_WRITABLE)) return NULL;
+    if ((size_t)v.len != t->bytes) {
+        PyErr_Format(PyExc_ValueError, "a buffer of %zd bytes, wanted %zu", v.len, t->bytes);
+        PyBuffer_Release(&v);
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    if (t->buffer) st = sn_buffer_read(t->buffer, t->offset, v.buf, t->bytes, &err);
+    else memcpy(v.buf, t->data, t->bytes);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&v);
+    return st ? core_raise(core_state(self), &err) : Py_NewRef(Py_None);
 }
 
 static PyObject *tensor_dtype(PyObject *self, void *unused)
@@ -204,6 +327,12 @@ static PyObject *tensor_shape(PyObject *self, void *unused)
         else PyTuple_SetItem(shape, k, n);
     }
     return shape;
+}
+
+static PyObject *tensor_on_device(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(((TensorObject *)self)->t.buffer != NULL);
 }
 
 /* A DLPack tensor of a Tensor: it holds a reference to it. */
@@ -226,17 +355,23 @@ static void capsule_release(PyObject *capsule)
 
 static PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    (void)args, (void)kwargs;           /* stream, max_version, dl_device, copy: the first form of the capsule serves every reader */
+    (void)args, (void)kwargs;           /* max_version, dl_device, copy: the first form of the capsule serves every reader; stream: a run has ended when it returns */
     const sn_tensor *t = &((TensorObject *)self)->t;
     int i = 0;
     while (i < DL_TYPES && dl_types[i].dtype != t->dtype) i++;
     if (i == DL_TYPES) return PyErr_Format(PyExc_BufferError, "DLPack has no form for the dtype %s", sn_dtype_name(t->dtype));
+    void *at = t->buffer ? sn_buffer_address(t->buffer) : t->data;
+    if (t->buffer && !at) return PyErr_Format(PyExc_BufferError, "memory of this device has no addresses that others could use: numpy() copies it to the host");
+    int32_t place[2];
+    tensor_place((TensorObject *)self, place);
     Exported *e = PyMem_Malloc(sizeof *e);
     if (!e) return PyErr_NoMemory();
     memset(e, 0, sizeof *e);
     memcpy(e->dims, t->dims, sizeof e->dims);
-    e->m.tensor.data = t->data;
-    e->m.tensor.device.type = DL_CPU;
+    e->m.tensor.data = at;
+    e->m.tensor.offset = t->offset;
+    e->m.tensor.device.type = place[0];
+    e->m.tensor.device.id = place[1];
     e->m.tensor.rank = t->rank;
     e->m.tensor.dtype.code = dl_types[i].code;
     e->m.tensor.dtype.bits = dl_types[i].bits;
@@ -252,19 +387,23 @@ static PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)
 
 static PyObject *tensor_dlpack_device(PyObject *self, PyObject *unused)
 {
-    (void)self, (void)unused;
-    return Py_BuildValue("(ii)", DL_CPU, 0);
+    (void)unused;
+    int32_t place[2];
+    tensor_place((TensorObject *)self, place);
+    return Py_BuildValue("(ii)", place[0], place[1]);
 }
 
 static PyGetSetDef tensor_get[] = {
     { "dtype", tensor_dtype, NULL, "Number of the dtype, as in ONNX's TensorProto.", NULL },
     { "shape", tensor_shape, NULL, "Sizes, a tuple.", NULL },
+    { "on_device", tensor_on_device, NULL, "Whether it lies in a buffer of a program's device.", NULL },
     { 0 } };
 static PyMethodDef tensor_methods[] = {
     { "__dlpack__", (PyCFunction)(void (*)(void))tensor_dlpack, METH_VARARGS | METH_KEYWORDS, "A DLPack capsule of the memory, which is not copied." },
-    { "__dlpack_device__", tensor_dlpack_device, METH_NOARGS, "(1, 0): the CPU." },
+    { "__dlpack_device__", tensor_dlpack_device, METH_NOARGS, "DLPack's type of the device and its number; (1, 0): the host." },
+    { "read", tensor_read, METH_O, "read(into): copies it into a writable buffer of as many bytes." },
     { 0 } };
 static PyType_Slot tensor_slots[] = {
-    { Py_tp_doc, "A result: its memory, exported as bytes (buffer protocol) and as DLPack." },
+    { Py_tp_doc, "A result: its memory, exported as DLPack and, on the host, as bytes (buffer protocol)." },
     { Py_tp_dealloc, tensor_dealloc }, { Py_tp_getset, tensor_get }, { Py_tp_methods, tensor_methods }, { Py_bf_getbuffer, tensor_buffer }, { 0 } };
 PyType_Spec core_tensor_spec = { "sinter._core.Tensor", sizeof(TensorObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, tensor_slots };

@@ -8,6 +8,7 @@
 
 Failures are exceptions of the class sinter.Error; its subclasses are ValueError, OSError, MemoryError and so on as well.
 """
+from ._arrays import DeviceArray
 from ._core import (Cancelled, CompileError, DeviceError, Error, FileError, FormatError, InvalidArgument, NoMemory, Timeout, Unsupported,
                     version as __version__)
 from ._ortvalue import IOBinding, OrtValue
@@ -19,7 +20,7 @@ from ._session import (ExecutionMode, ExecutionOrder, GraphOptimizationLevel, In
 SessionIOBinding = IOBinding
 
 __all__ = [
-    "Cancelled", "CompileError", "DeviceError", "Error", "ExecutionMode", "ExecutionOrder", "FileError", "FormatError", "Graph", "GraphOptimizationLevel",
+    "Cancelled", "CompileError", "DeviceArray", "DeviceError", "Error", "ExecutionMode", "ExecutionOrder", "FileError", "FormatError", "Graph", "GraphOptimizationLevel",
     "IOBinding", "InferenceSession", "InvalidArgument", "Model", "ModelMetadata", "NoMemory", "NodeArg", "OrtValue", "Program", "RunOptions",
     "SessionIOBinding", "SessionOptions", "Timeout", "Unsupported", "Value", "__version__", "compile", "disable_telemetry_events",
     "enable_telemetry_events", "export", "get_all_providers", "get_available_providers", "get_build_info", "get_device", "get_version_string", "load",

@@ -98,9 +98,84 @@ def _ndarray() -> type[Any]:
     return np.ndarray
 
 
-def array_of(tensor: _core.Tensor) -> Array:
-    """A NumPy array over a result's memory, which is not copied."""
-    return _ndarray()(tensor.shape, numpy_dtype(tensor.dtype), tensor)  # type: ignore[no-any-return]
+_HOST = ((1, 0), (3, 0))                # of DLPack's devices: its memory, also when it is pinned for CUDA
+_PLACES = {1: "cpu", 2: "cuda", 4: "opencl"}
+
+
+def place_name(place: tuple[int, int]) -> str:
+    """The name of a device that DLPack numbers: "cpu", "cuda:0"."""
+    name = _PLACES.get(place[0], f"device {place[0]}")
+    return name if place[0] == 1 else f"{name}:{place[1]}"
+
+
+def place_of(value: Any) -> tuple[int, int] | None:
+    """Where a DLPack exporter's memory lies; None when it is none."""
+    try:
+        kind, number = value.__dlpack_device__()
+        return int(kind), int(number)
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
+class DeviceArray:
+    """An array in the memory of the device that a program runs on: a result of a run whose inputs lay there, or what Program.put made.
+
+    A program for the same device takes it as an input or as out=; nothing is copied. Others take it by DLPack, as torch.from_dlpack(a) does, where
+    the device's memory has addresses (CUDA). numpy() copies it to the host.
+
+    shape, dtype    as a NumPy array has them
+    device          its name, "cuda:0"
+    """
+    __slots__ = ("_tensor",)
+
+    def __init__(self, tensor: _core.Tensor) -> None:
+        self._tensor = tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._tensor.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return numpy_dtype(self._tensor.dtype)
+
+    @property
+    def device(self) -> str:
+        return place_name(self._tensor.__dlpack_device__())
+
+    def numpy(self) -> Array:
+        """A copy on the host. Raises DeviceError."""
+        array: Array = _ndarray()(self.shape, self.dtype)
+        self._tensor.read(array.reshape(-1).view("u1"))
+        return array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError("an array on a device becomes one on the host only as a copy")
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def __dlpack__(self, **words: Any) -> Any:
+        return self._tensor.__dlpack__(**words)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._tensor.__dlpack_device__()
+
+    def __repr__(self) -> str:
+        return f"<DeviceArray {self.dtype}{list(self.shape)} on {self.device}>"
+
+
+def array_of(tensor: _core.Tensor) -> Any:
+    """An array over a result's memory, which is not copied: NumPy's on the host."""
+    if tensor.on_device:
+        return DeviceArray(tensor)
+    return _ndarray()(tensor.shape, numpy_dtype(tensor.dtype), tensor)
+
+
+def is_elsewhere(value: Any) -> str | None:
+    """The name of the device that an array lies on; None for what is the host's, or no array."""
+    place = place_of(value)
+    return None if place is None or place in _HOST else place_name(place)
 
 
 def bare(array: Array) -> tuple[Array, int] | None:
@@ -124,6 +199,11 @@ def adapter(names: list[str], numbers: list[int], kind: str = "input") -> Callab
         import numpy as np
         name = f"{kind} '{names[index]}'" if index < len(names) else f"{kind} {index}"
         number = numbers[index] if index < len(numbers) else 0
+        if isinstance(value, DeviceArray):
+            value = value.numpy()
+        elif is_elsewhere(value):
+            raise _core.InvalidArgument(f"{name} lies on {is_elsewhere(value)}; it can be taken from there by a program that runs there, "
+                                        "and if its dtype is one of DLPack's numbers of 8 bits and more")
         try:
             array = value if isinstance(value, np.ndarray) else np.asarray(value, numpy_dtype(number) if number in _BY_NUMBER else None)
         except (TypeError, ValueError, OverflowError, RuntimeError) as e:
@@ -144,6 +224,8 @@ def adapter(names: list[str], numbers: list[int], kind: str = "input") -> Callab
 def adapt_output(value: Any, index: int) -> tuple[Any, int]:
     """The same for buffers that results are written to: these are never copied."""
     import numpy as np
+    if is_elsewhere(value):
+        raise _core.InvalidArgument(f"output {index} is to lie on {is_elsewhere(value)}: only a program that runs there writes to it")
     if isinstance(value, np.ndarray) and value.flags.writeable and value.flags.c_contiguous:
         pair = bare(value)
         if pair and np.shares_memory(pair[0], value):

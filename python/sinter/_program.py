@@ -201,10 +201,13 @@ class Program:
         """Runs.
 
         arrays, named   the inputs, in the model's order, or by name: NumPy arrays of any strides, DLPack tensors, buffers; they are not copied.
-                        What is none of these becomes an array of the declared dtype.
-        out             a writable row-major array, or None, for each output: where it is written. It must not overlap an input.
+                        What is none of these becomes an array of the declared dtype. Tensors of PyTorch and others that lie, row-major, on the device
+                        where the program runs are read there.
+        out             a writable row-major array, or None, for each output: where it is written. It must not overlap an input; on a device it may
+                        lie exactly where one lies.
 
-        Gives the output's NumPy array, or a tuple of them when the model has not exactly one. Raises InvalidArgument for inputs that do not fit
+        Gives the output's NumPy array, or a tuple of them when the model has not exactly one; when an input lies on the device, they are DeviceArrays
+        there. Raises InvalidArgument for inputs that do not fit
         (which, what was found, what was wanted) and for data that make an index leave its axis; CompileError, NoMemory, Unsupported.
         """
         if named:
@@ -223,6 +226,17 @@ class Program:
         if wrong or missing:
             raise _core.InvalidArgument((f"no inputs are called {wrong}; " if wrong else "") + f"wanted: {rest}" + (f", missing: {missing}" if missing else ""))
         return arrays + tuple(named[n] for n in rest)
+
+    @property
+    def device(self) -> str:
+        """Where it runs and its DeviceArrays lie: "cpu", "cuda:0"."""
+        return _arrays.place_name(self._core.place)
+
+    def put(self, array: Any) -> _arrays.DeviceArray:
+        """A copy of an array on the device where the program runs. Raises NoMemory, with the figure, and InvalidArgument for what makes no array."""
+        import numpy as np
+        given = array if isinstance(array, np.ndarray) else np.asarray(array)
+        return _arrays.DeviceArray(self._core.put(_arrays.dense(given), _arrays.adapter(["array"], [], "the")))
 
     def prepare(self, *shapes: Any) -> None:
         """Compiles for inputs of these shapes, so that the first call does not have to.
@@ -255,8 +269,10 @@ def _shapes(model: Model, shapes: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def fitted(given: Any, shape: tuple[int, ...]) -> Any:
-    """The caller's buffer as an array of the result's shape."""
+    """The caller's buffer as an array of the result's shape; a DLPack tensor of others as it is."""
     import numpy as np
+    if not isinstance(given, np.ndarray) and _arrays.place_of(given):
+        return given
     array = given if isinstance(given, np.ndarray) else np.asarray(given)
     if array.shape == shape:
         return array
@@ -276,7 +292,7 @@ def compile(model: ModelLike, *, threads: int = 0, fuse: bool = True, check: boo
     interpret   True: no kernels, the reference interpreter runs it. Needs no C compiler; very slow
     cache       folder of compiled kernels; "": none; None: the user's
     compiler    C compiler of the kernels; None: the first of cc, gcc, clang that is there
-    device      where kernels run: "cpu", or another target, as NAME or NAME:N for its device N; None: the CPU. Arrays stay in the CPU's memory
+    device      where kernels run: "cpu", or another target, as NAME or NAME:N for its device N; None: the CPU
 
     Raises what load raises, and Unsupported, which names all operators without a meaning.
     """

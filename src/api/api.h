@@ -194,6 +194,9 @@ void api_need(Ctx *cx, const void *p, const char *what);      /* INVALID when p 
 Tensor buffer_input(Ctx *cx, Arena *a, const sn_program *p, const sn_tensor *s, const char *name);
 void buffer_output(Ctx *cx, const sn_program *p, const sn_tensor *s, const char *name, int nin, const Tensor *in, Tensor *result, size_t *bytes);
 void buffer_finish(Ctx *cx, const sn_tensor *s, const char *name, const Tensor *result);
+/* Results that a run allocated on the device (Tensor.make_far): as a buffer, or freed. */
+sn_buffer *buffer_adopt(Ctx *cx, sn_program *p, Tensor *result);
+void buffer_drop(const sn_program *p, Tensor *result);
 void ctx_quiet(Ctx *cx);              /* no look at the environment */
 sn_model *model_wrap(OnnxModel *m);
 sn_status api_report(const Ctx *cx, Status st, sn_error *err);

@@ -30,9 +30,12 @@ static void make_guarded(Ctx *cx, void *arg)
     if (!b) fail(cx, E_NOMEM, "no memory for a buffer");
     *b = (sn_buffer){ .api = t ? t->api : NULL, .device = t ? t->device : NULL, .at = c->address, .bytes = c->bytes, .own = !c->wrap, .program = c->p };
     c->made = b;
-    if (c->wrap) return;
     RtError e = { .launch = -1 };
     void *at = NULL;
+    if (c->wrap) {
+        if (t && t->api->settle && t->api->settle(t->device, &e)) fail(cx, e.code, "%s", e.text);
+        return;
+    }
     if (!t) {
         if (!(at = block_alloc(c->bytes + 1))) fail(cx, E_NOMEM, "no memory for %zu bytes", c->bytes);
     } else if (t->api->alloc(t->device, c->bytes + 1, &at, &e)) fail(cx, e.code, "%s", e.text);
@@ -71,6 +74,13 @@ void sn_buffer_free(sn_buffer *b)
 }
 
 void *sn_buffer_address(const sn_buffer *b) { return !b->api || b->api->addresses ? b->at : NULL; }
+
+void sn_program_place(const sn_program *program, int32_t *device_type, int32_t *device_id)
+{
+    const Target *t = target_of(program);
+    *device_type = t ? t->api->place : dev_cpu.place;
+    *device_id = t && t->api->number ? t->api->number(t->device) : 0;
+}
 
 typedef struct CopyCall { const sn_buffer *b; size_t offset, bytes; const void *from; void *to; } CopyCall;
 
@@ -163,6 +173,22 @@ void buffer_output(Ctx *cx, const sn_program *p, const sn_tensor *s, const char 
         const uint8_t *x = in[i].data;
         if (x && x < at + *bytes && at < x + tensor_bytes(&in[i])) result->data = NULL;
     }
+}
+
+sn_buffer *buffer_adopt(Ctx *cx, sn_program *p, Tensor *result)
+{
+    const Target *t = target_of(p);
+    sn_buffer *b = block_alloc(sizeof *b);
+    if (!b) fail(cx, E_NOMEM, "no memory for a buffer");
+    *b = (sn_buffer){ .api = t->api, .device = t->device, .at = result->far, .bytes = tensor_bytes(result), .own = true, .program = p };
+    result->far = NULL;
+    return b;
+}
+
+void buffer_drop(const sn_program *p, Tensor *result)
+{
+    if (result->make_far && result->far) target_of(p)->api->release(target_of(p)->device, result->far);
+    result->far = NULL;
 }
 
 void buffer_finish(Ctx *cx, const sn_tensor *s, const char *name, const Tensor *result)

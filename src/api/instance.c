@@ -484,6 +484,7 @@ static void prepare_outputs(Ctx *cx, RunJob *j, const int64_t *syms, bool whole)
     const Graph *g = j->s->g;
     for (int i = 0; i < g->output.n; i++) {
         void *data = j->out[i].data, *far = j->out[i].far;
+        bool made = j->out[i].make_far;
         node_tensor(cx, g->output.at[i].node, syms, &j->out[i]);
         size_t bytes = tensor_bytes(&j->out[i]);
         if ((data || far) && j->out_bytes && bytes > j->out_bytes[i])
@@ -492,6 +493,7 @@ static void prepare_outputs(Ctx *cx, RunJob *j, const int64_t *syms, bool whole)
             fail(cx, E_INVALID, "output '%s' lies at an address that is no multiple of %zu", g->output.at[i].name, dtype_size(j->out[i].dt));
         j->out[i].data = data ? data : far && !whole ? NULL : arena_block(j->a, bytes);
         j->out[i].far = far;
+        j->out[i].make_far = made;
     }
 }
 
@@ -702,6 +704,18 @@ static void run_whole(Ctx *cx, RunJob *j, const int64_t *syms, bool ready)
     note_sizes(s, syms);
 }
 
+/* Memory on the device for results that are to stay there. */
+static void make_far(Ctx *cx, const Segment *s, const int64_t *syms, Tensor *out)
+{
+    for (int i = 0; is_staged(s) && i < s->g->output.n; i++) {
+        if (!out[i].make_far || out[i].far) continue;
+        RtError e = { .launch = -1 };
+        Tensor t;
+        node_tensor(cx, s->g->output.at[i].node, syms, &t);
+        if (s->target->api->alloc(s->target->device, tensor_bytes(&t) + 1, &out[i].far, &e)) fail(cx, e.code, "%s", e.text);
+    }
+}
+
 /* Which nodes lie in the caller's memory on the device; NULL: none. An output that is asked for twice is written to the first place and copied. */
 static const uint8_t *far_nodes(Arena *a, const Segment *s, const Tensor *in, const Tensor *out)
 {
@@ -739,6 +753,7 @@ void segment_run(Ctx *cx, Arena *a, Segment *s, const Tensor *in, const int64_t 
 {
     bool interpreted = is_interpreted(s, syms), whole = interpreted || !segment_ready(cx, s);
     if (whole || s->opt.check) in = near_inputs(cx, a, s, in);
+    make_far(cx, s, syms, out);
     if (whole) {
         run_whole(cx, &(RunJob){ .a = a, .s = s, .in = in, .out = out, .out_bytes = out_bytes }, syms, !interpreted);
         return;

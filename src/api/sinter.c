@@ -220,7 +220,8 @@ const char *sn_model_meta(const sn_model *model, const char *key)
 void sn_tensor_release(sn_tensor *tensor)
 {
     if (!tensor || !tensor->owner) return;
-    block_free(tensor->owner);
+    if (tensor->owner == tensor->buffer) sn_buffer_free(tensor->buffer);
+    else block_free(tensor->owner);
     memset(tensor, 0, sizeof *tensor);
 }
 
@@ -421,6 +422,7 @@ typedef struct RunCall {
     Arena *arena;
     Tensor *result;
     void **block;                       /* allocated for outputs */
+    sn_buffer **buffer;                 /* the same on the device */
     bool prepare;
     int runs;                           /* > 0: so many, to measure kernels; results are dropped */
     const volatile int *cancel;         /* of this call; NULL: the program's */
@@ -477,9 +479,11 @@ static void public_run_guarded(Ctx *cx, void *arg)
     if (c->nout) api_need(cx, c->out, "out");
     size_t *bytes = NEWS(c->arena, size_t, c->nout + 1);
     c->block = NEWS(c->arena, void *, c->nout + 1);
+    c->buffer = NEWS(c->arena, sn_buffer *, c->nout + 1);
     c->result = NEWS(c->arena, Tensor, c->nout + 1);
     for (int i = 0; i < c->nout && (c->p->program || c->p->package); i++) {
         if (c->out[i].buffer) { buffer_output(cx, c->p, &c->out[i], g->out[i].name, c->nin, in, &c->result[i], &bytes[i]); continue; }
+        if (!c->out[i].data && c->out[i].on_device) { c->result[i].make_far = true; bytes[i] = SIZE_MAX; }
         if (!c->out[i].data || c->out[i].has_strides) continue;
         c->result[i].data = c->out[i].data;
         bytes[i] = c->out[i].bytes;
@@ -491,6 +495,7 @@ static void public_run_guarded(Ctx *cx, void *arg)
         const sn_tensor *s = &c->out[i];
         size_t n = tensor_bytes(&c->result[i]);
         if (s->buffer) buffer_finish(cx, s, g->out[i].name, &c->result[i]);
+        else if (c->result[i].make_far && c->result[i].far) c->buffer[i] = buffer_adopt(cx, c->p, &c->result[i]);
         else if (s->data && s->has_strides) {
             output_strided(cx, c, i);
         } else if (s->data) {
@@ -513,9 +518,11 @@ static sn_status run_call(RunCall *c, sn_error *err)
     else ctx_quiet(&cx);
     if (c->cancel) cx.cancel = (volatile int *)(uintptr_t)c->cancel;
     Status st = guard_call(&cx, public_run_guarded, c);
-    for (int i = 0; i < c->nout && c->block; i++) {
+    for (int i = 0; i < c->nout && c->result; i++) {
         if (st != E_OK) {
             block_free(c->block[i]);
+            sn_buffer_free(c->buffer[i]);
+            buffer_drop(c->p, &c->result[i]);
             continue;
         }
         sn_tensor *s = &c->out[i];
@@ -523,6 +530,12 @@ static sn_status run_call(RunCall *c, sn_error *err)
         s->dtype = (sn_dtype)dtype_info[t->dt].onnx;
         s->rank = t->rank;
         for (int k = 0; k < t->rank; k++) s->dims[k] = t->dims[k];
+        if (c->buffer[i]) {
+            s->owner = s->buffer = c->buffer[i];
+            s->offset = 0;
+            s->bytes = tensor_bytes(t);
+            s->has_strides = 0;
+        }
         if (!c->block[i]) continue;
         s->data = s->owner = c->block[i];
         s->bytes = tensor_bytes(t);

@@ -155,6 +155,7 @@ typedef struct Tensor {
     int64_t strides[MAX_RANK];          /* in elements; set by tensor_init to row-major */
     void *data;                         /* borrowed; any alignment */
     void *far;                          /* row-major, in the memory of the device that it is for, or NULL; then data may be NULL */
+    bool make_far;                      /* of a result: memory there is to be allocated for it, which is the caller's */
 } Tensor;
 /* Sets dt, dims and row-major strides; data NULL. Raises INVALID when rank or the byte size is out of range. */
 void tensor_init(Ctx *cx, Tensor *t, DType dt, int rank, const int64_t *dims);

@@ -367,6 +367,7 @@ const DeviceApi dev_cpu = {
     .name = "cpu",
     .host_memory = true,
     .addresses = true,
+    .place = 1,
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,

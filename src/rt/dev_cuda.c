@@ -894,11 +894,29 @@ static const char *cuda_describe(Device *d)
 }
 
 static const char *cuda_isa(Device *d) { return d->arch; }
+static int cuda_number(Device *d) { return d->index; }
+
+/* Lanes' streams do not wait for the default stream by themselves: if they did, nobody could use that while launches are recorded. */
+static Status cuda_settle(Device *d, RtError *e)
+{
+    if (!d->card)
+        return E_OK;
+    Status st = enter(d, e);
+    if (st)
+        return st;
+    CHECK(stream_wait(NULL), "what others gave the device cannot be waited for");
+done:
+    leave(d);
+    return st;
+}
 static const char *cuda_command(Device *d) { return builder_command(d->builder); }
 
 const DeviceApi dev_cuda = {
     .name = "cuda",
     .addresses = true,
+    .place = 2,
+    .number = cuda_number,
+    .settle = cuda_settle,
     .open = cuda_open,
     .close = cuda_close,
     .describe = cuda_describe,

@@ -66,6 +66,7 @@ static Status null_run(Device *d, int n, const Launch *list, int threads, volati
 
 const DeviceApi dev_null = {
     .name = "null",
+    .place = 12,
     .open = null_open, .close = null_close, .describe = null_describe, .isa = null_isa, .command = null_command,
     .alloc = null_alloc, .release = null_release, .write = null_copy, .read = null_copy, .build = null_build, .run = null_run,
 };

@@ -560,6 +560,7 @@ static Status opencl_run(Device *d, int n, const Launch *list, int threads, vola
 
 const DeviceApi dev_opencl = {
     .name = "opencl",
+    .place = 4,
     .open = opencl_open, .close = opencl_close, .describe = opencl_describe, .isa = opencl_isa, .command = opencl_command,
     .alloc = opencl_alloc, .release = opencl_release, .write = opencl_write, .read = opencl_read, .build = opencl_build, .run = opencl_run,
 };

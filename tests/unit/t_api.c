@@ -603,6 +603,23 @@ static void buffers_on(const char *device)
         assert_int_equal(sn_run(p, 2, in, 1, &near, &err), SN_OK);
         for (int i = 0; runs && i < N; i++) assert_true(((float *)near.data)[i] == x[i] - 3 * y[i]);
         sn_tensor_release(&near);
+        /* a result that stays there, which the next run reads */
+        sn_tensor kept = { .on_device = 1 }, next[2] = { in[0], in_buffer(b, 0, N) };
+        int32_t type = -1, id = -1;
+        assert_int_equal(sn_run(p, 2, in, 1, &kept, &err), SN_OK);
+        assert_int_equal(kept.buffer != NULL, staged);
+        assert_int_equal(kept.bytes, sizeof got);
+        sn_program_place(p, &type, &id);
+        assert_int_equal(id, 0);
+        assert_int_equal(type == 1, !staged);
+        next[0] = kept;
+        next[0].owner = NULL;
+        assert_int_equal(sn_run(p, 2, next, 1, &near, &err), SN_OK);
+        for (int i = 0; runs && i < N; i++) assert_true(((float *)near.data)[i] == x[i] - 4 * y[i]);
+        sn_tensor_release(&near);
+        sn_tensor_release(&kept);
+        assert_null(kept.buffer);
+        sn_tensor_release(&kept);
         /* an output over a part of an input, one that does not fit, elements across their size, strides, NULL */
         out = in_buffer(a, 4, N);
         sn_status st = sn_run(p, 2, in, 1, &out, &err);
