@@ -194,11 +194,16 @@ typedef struct sn_options {
     const char *compiler;               /* C compiler of the kernels; NULL: the first of cc, gcc, clang that is there */
     const volatile int *cancel;         /* when *cancel becomes non-zero, calls stop soon with CANCELLED. Borrowed while the program lives; may be NULL */
     const char *device;                 /* where kernels run: "cpu", or another target ("sinter ops" lists them), as NAME or NAME:N for its device N; NULL: the CPU */
+    int32_t background;                 /* 1: runs never wait for a compiler, see below. Without effect with check, and on devices that cannot say what is there (CUDA) */
 } sn_options;
 
 /* Makes a program of a model, which is borrowed while the program lives. Kernels depend on the inputs' sizes where the model leaves them open, so they
  * are compiled by the first run (or sn_prepare) and again when sizes come that the kernels there do not serve. UNSUPPORTED names all operators that have
- * no meaning. */
+ * no meaning.
+ *
+ * With background, sizes that need kernels which are not there are no reason to wait either: until a thread of the program has compiled them, loops of the
+ * library answer, which are slower and within the same bounds of rounding; from some run on kernels do. A compiler that fails does not fail a run;
+ * sn_prepare, which waits, tells. */
 SN_API sn_status sn_compile(const sn_model *model, const sn_options *options, sn_program **program, sn_error *err);
 SN_API void sn_program_free(sn_program *program);
 
@@ -290,6 +295,9 @@ SN_API sn_status sn_program_load(const char *path, const sn_options *options, sn
 
 /* The model of a program; of a package, its inputs and outputs in the form of a model. Lives as long as the program. */
 SN_API const sn_model *sn_program_model(const sn_program *program);
+
+/* 1 while kernels are being compiled in the background. */
+SN_API int sn_program_compiling(sn_program *program);
 
 /* How many variants were compiled: one for each set of sizes that needed kernels of its own. */
 SN_API int sn_program_variants(sn_program *program);

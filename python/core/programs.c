@@ -244,18 +244,18 @@ static const sn_model *model_of(PyObject *self)
 
 static PyObject *program_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = { "model", "threads", "fuse", "check", "interpret", "cache", "compiler", "device", "package", NULL };
+    static char *names[] = { "model", "threads", "fuse", "check", "interpret", "cache", "compiler", "device", "package", "background", NULL };
     PyObject *model = NULL, *package = NULL, *path = NULL;
-    int threads = 0, fuse = 1, check = 0, interpret = 0;
+    int threads = 0, fuse = 1, check = 0, interpret = 0, background = 0;
     const char *cache = NULL, *compiler = NULL, *device = NULL;
     sn_error err;
     sn_status st;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|ipppzzzO", names, &model, &threads, &fuse, &check, &interpret, &cache, &compiler, &device, &package)) return NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|ipppzzzOp", names, &model, &threads, &fuse, &check, &interpret, &cache, &compiler, &device, &package, &background)) return NULL;
     ProgramObject *o = (ProgramObject *)PyType_GenericAlloc(type, 0);
     if (!o) return NULL;
     CoreState *s = core_state((PyObject *)o);
     sn_options options = { .threads = threads, .no_fuse = !fuse, .check = check, .interpret = interpret, .cache = cache, .compiler = compiler, .cancel = &o->stop,
-        .device = device };
+        .device = device, .background = background };
     if (package && package != Py_None) {
         if (!PyUnicode_FSConverter(package, &path)) goto bad;
         const char *file = PyBytes_AsString(path);
@@ -544,6 +544,12 @@ static PyObject *program_place(PyObject *self, void *unused)
     return Py_BuildValue("(ii)", type, id);
 }
 
+static PyObject *program_compiling(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(sn_program_compiling(((ProgramObject *)self)->program));
+}
+
 static PyObject *program_variants(PyObject *self, void *unused)
 {
     (void)unused;
@@ -558,12 +564,13 @@ static PyMethodDef program_methods[] = {
     { 0 } };
 static PyGetSetDef program_get[] = {
     { "variants", program_variants, NULL, "How many sets of kernels were compiled.", NULL },
+    { "compiling", program_compiling, NULL, "Whether kernels are being compiled in the background.", NULL },
     { "place", program_place, NULL, "DLPack's device type and number of the device where its arrays may lie.", NULL },
     { "inputs", model_inputs, NULL, "Inputs: tuples (name, dtype number, sizes).", NULL },
     { "outputs", model_outputs, NULL, "Outputs: tuples (name, dtype number, sizes).", NULL },
     { "metadata", model_metadata, NULL, "Pairs (key, value): what the file says about itself, then its own.", NULL },
     { 0 } };
 static PyType_Slot program_slots[] = {
-    { Py_tp_doc, "Program(model, threads=0, fuse=True, check=False, interpret=False, cache=None, compiler=None, device=None, package=None)" }, { Py_tp_new, program_new },
+    { Py_tp_doc, "Program(model, threads=0, fuse=True, check=False, interpret=False, cache=None, compiler=None, device=None, package=None, background=False)" }, { Py_tp_new, program_new },
     { Py_tp_dealloc, program_dealloc }, { Py_tp_methods, program_methods }, { Py_tp_getset, program_get }, { 0 } };
 PyType_Spec core_program_spec = { "sinter._core.Program", sizeof(ProgramObject), 0, Py_TPFLAGS_DEFAULT, program_slots };

@@ -254,6 +254,11 @@ class Program:
         return Evidence(json.loads(self._core.explain(True)), self._core.explain(False))
 
     @property
+    def compiling(self) -> bool:
+        """Whether kernels are being compiled while calls go on without them (background=True). prepare() waits for them."""
+        return self._core.compiling
+
+    @property
     def variants(self) -> int:
         """How many sets of kernels were compiled: one for each set of sizes that needed its own."""
         return self._core.variants
@@ -283,7 +288,7 @@ def fitted(given: Any, shape: tuple[int, ...]) -> Any:
 
 
 def compile(model: ModelLike, *, threads: int = 0, fuse: bool = True, check: bool = False, interpret: bool = False, cache: str | None = None,
-            compiler: str | None = None, device: str | None = None) -> Program:
+            compiler: str | None = None, device: str | None = None, background: bool = False) -> Program:
     """Makes a program of a model (see load for what may be one).
 
     threads     at most so many for each run; 0: one for each processor that the process may use
@@ -293,12 +298,13 @@ def compile(model: ModelLike, *, threads: int = 0, fuse: bool = True, check: boo
     cache       folder of compiled kernels; "": none; None: the user's
     compiler    C compiler of the kernels; None: the first of cc, gcc, clang that is there
     device      where kernels run: "cpu", or another target, as NAME or NAME:N for its device N; None: the CPU
+    background  True: calls never wait for the compiler, also when sizes are new: loops of the library, slower, answer until kernels are there
 
     Raises what load raises, and Unsupported, which names all operators without a meaning.
     """
     read = load(model)
     assert isinstance(read._core, _core.Model)
-    return Program(read, _core.Program(read._core, threads, fuse, check, interpret, cache, compiler, device))
+    return Program(read, _core.Program(read._core, threads, fuse, check, interpret, cache, compiler, device, background=background))
 
 
 def export(model: ModelLike, path: str | os.PathLike[str], *inputs: Any, isa: str | None = None, weights: str = "file", threads: int = 1,

@@ -307,6 +307,7 @@ static void compile_guarded(Ctx *cx, void *arg)
     const char *unknown = onnx_unknown_ops(cx, c->arena, c->model->m);
     if (unknown) fail(cx, E_UNSUPPORTED, "%s: operators without a meaning here: %s", c->model->m->path, unknown);
     ProgramOptions po = { .fuse = !o->no_fuse, .check = o->check || cx->opt.check, .threads = o->threads };
+    po.ready = o->background && !po.check;
     if (!o->interpret) p->program = program_new(cx, c->model->m, &po);
     c->made = p;
 }
@@ -568,6 +569,8 @@ sn_status sn_profile(sn_program *program, int nin, const sn_tensor *in, int runs
     RunCall c = { .p = program, .nin = nin, .in = in, .runs = runs < 1 ? 1 : runs };
     return run_call(&c, err);
 }
+
+int sn_program_compiling(sn_program *program) { return program->program && program_compiling(program->program); }
 
 int sn_program_variants(sn_program *program) { return program->program ? program_variants(program->program) : 0; }
 

@@ -521,6 +521,39 @@ static void test_cancel(void **state)
     sn_model_free(m);
 }
 
+/* Runs that wait for no compiler: the first one, and the first of sizes that need other kernels. */
+static void test_background(void **state)
+{
+    (void)state;
+    enum { N = 64 };
+    float x[N * N], row[N], want, *got;
+    sn_model *m = add_relu_model();
+    for (int i = 0; i < N * N; i++) x[i] = (float)(i % 17) - 8;
+    for (int i = 0; i < N; i++) row[i] = (float)(i % 3);
+    for (int broken = 0; broken < 2; broken++) {
+        sn_options o = { .background = 1, .cache = "", .compiler = broken ? "/bin/false" : NULL };
+        sn_program *p = NULL;
+        assert_int_equal(sn_compile(m, &o, &p, &err), SN_OK);
+        for (int n = N; n; n = n > 1 ? 1 : 0) {
+            sn_tensor in[2] = { { .dtype = SN_F32, .rank = 2, .dims = { n, n }, .data = x }, vec_f32(row, n) };
+            sn_tensor out = { 0 };
+            if (sn_run(p, 2, in, 1, &out, &err)) fail_msg("%s", err.text);
+            got = out.data;
+            for (int i = 0; i < n * n; i++) {
+                want = x[i] + row[i % n];
+                assert_true(got[i] == (want > 0 ? want : 0));
+            }
+            sn_tensor_release(&out);
+            assert_int_equal(sn_prepare(p, 2, in, &err), broken ? SN_COMPILE : SN_OK);
+            assert_int_equal(sn_program_compiling(p), 0);
+            assert_int_equal(sn_run(p, 2, in, 1, &out, &err), SN_OK);
+            sn_tensor_release(&out);
+        }
+        sn_program_free(p);
+    }
+    sn_model_free(m);
+}
+
 /* The n-th allocation fails, for each n until all goes well: each time a status, and nothing leaks (the sanitizers look). */
 static void test_failing_allocations(void **state)
 {
@@ -754,6 +787,6 @@ int main(void)
         cmocka_unit_test(test_names), cmocka_unit_test(test_dtypes_agree), cmocka_unit_test(test_ports), cmocka_unit_test(test_load_failures),
         cmocka_unit_test(test_primitives), cmocka_unit_test(test_structural_primitives), cmocka_unit_test(test_folds), cmocka_unit_test(test_many_operands),
         cmocka_unit_test(test_graph_failures), cmocka_unit_test(test_unknown_operator), cmocka_unit_test(test_buffers), cmocka_unit_test(test_run_failures),
-        cmocka_unit_test(test_evidence), cmocka_unit_test(test_threads), cmocka_unit_test(test_cancel), cmocka_unit_test(test_device_buffers), cmocka_unit_test(test_device_values), cmocka_unit_test(test_device_many), cmocka_unit_test(test_failing_allocations) };
+        cmocka_unit_test(test_evidence), cmocka_unit_test(test_threads), cmocka_unit_test(test_cancel), cmocka_unit_test(test_background), cmocka_unit_test(test_device_buffers), cmocka_unit_test(test_device_values), cmocka_unit_test(test_device_many), cmocka_unit_test(test_failing_allocations) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
