@@ -18,17 +18,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 BUILD=${BUILD:-build}
 [ "${1:-}" != aot ] || exec bash bench/aot.sh "${@:2}"
 [ "${1:-}" != --peers ] || exec bash bench/peers.sh "${@:2}"
-# inputs that mean something: a line of text has a width, the voice detector a sample rate, the classifier bytes
-model_sizes() {
-    sizes=()
-    local dir=$1 set=$1/test_data_set_0
-    case $dir in
-    *ppocr*) sizes=(-d p2o.DynamicDimension.0=1 -d p2o.DynamicDimension.1=320) ;;
-    *bert*) sizes=(-d max_seq_len_in_batch=32) ;;
-    *silero*) sizes=(-i "input=$set/input_0.pb" -i "state=$set/input_1.pb" -i "sr=$set/input_2.pb") ;;
-    *magika*) sizes=(-i "bytes=$set/input_0.pb") ;;
-    esac
-}
+. tests/lib/sizes.sh
 what=${*:-kernels models}
 echo "$(date -u +%F) $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2-), $(nproc) processors, load $(cut -d' ' -f1 /proc/loadavg), $(cc --version | head -1)"
 for w in $what; do

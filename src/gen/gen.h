@@ -50,6 +50,7 @@ void gen_c_helpers_print(Helpers *h, Text *t);                   /* those that w
 typedef struct SimtWords {
     const char *function, *global, *local;      /* before a kernel; of pointers to device memory; of arrays that a group shares */
     const char *alone;                          /* of a pointer to what the kernel only reads: "__restrict__ " */
+    bool at_once;                               /* behind the threads of a group the function takes how many groups are to run at once */
     const char *cluster;                        /* of a kernel whose blocks form clusters of %d, or NULL */
     const char *group, *groups, *thread;        /* numbers of the group and of the thread in it; how many groups */
     const char *where;                          /* what declares group and groups; NULL: they are expressions */

@@ -17,7 +17,7 @@ static const char *cuda_prelude(Arena *a, const char *isa)
 }
 
 static const SimtWords words = {
-    .function = "extern \"C\" __global__ __launch_bounds__(%s)", .global = "", .alone = "__restrict__ ", .local = "__shared__ ",
+    .function = "extern \"C\" __global__ __launch_bounds__(%s)", .at_once = true, .global = "", .alone = "__restrict__ ", .local = "__shared__ ",
     .cluster = "__cluster_dims__(%d, 1, 1)",
     .group = "group", .groups = "groups", .where = "const i64 group = blockIdx.x, groups = gridDim.x;", .thread = "(int)threadIdx.x",
 };

@@ -135,7 +135,7 @@ void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource
     Text all = { .arena = a };
     gen_head(&all, k, f->form);
     size_t comment = all.n;
-    text_add(&all, w->function, f->blocks > 0 ? arena_fmt(a, "%d, %d", f->threads, f->blocks) : arena_fmt(a, "%d", f->threads));
+    text_add(&all, w->function, f->blocks > 0 && w->at_once ? arena_fmt(a, "%d, %d", f->threads, f->blocks) : arena_fmt(a, "%d", f->threads));
     if (f->cluster > 1) text_add(&all, " %s", arena_fmt(a, w->cluster, f->cluster));
     text_add(&all, " void %s", name);
     text_put(&all, t.at, t.n);
@@ -176,7 +176,8 @@ void gen_simt(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *w, Kernel
         else print_block(&p, k->body);
         print_line(&p, "}");
     }
-    SimtFrame f = { .threads = k->threads, .each = each, .shared = k->look ? 2 * k->threads : k->team > 1 && !k->columns ? 2 * k->team : 0, .columns = k->columns, .scratch = true, .names = names.at };
+    SimtFrame f = { .threads = k->threads, .each = each, .shared = k->look ? 2 * k->threads : k->team > 1 && !k->columns ? 2 * k->team : 0, .columns = k->columns, .scratch = true, .names = names.at,
+        .blocks = k->product ? 1 : 0 };       /* or else registers are put away so that more groups may run at once */
     simt_frame(&p, w, &f, out);
     if (k->look) { out->common = look_state(k); out->resident = true; }
 }

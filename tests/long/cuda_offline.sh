@@ -4,7 +4,11 @@
 . "$(dirname "$0")/../lib/check.sh"
 . "$(dirname "$0")/../lib/cases.sh"
 . "$(dirname "$0")/../lib/offline.sh"
+. "$(dirname "$0")/../lib/sizes.sh"
 need_nvrtc
 need_cases models
-for m in "$SN_CASES"/models/*/model.onnx; do compile_offline "$m"; done
+for m in "$SN_CASES"/models/*/; do
+    model_sizes "${m%/}"
+    compile_offline "$m/model.onnx" "${sizes[@]}"
+done
 finish
