@@ -230,6 +230,7 @@ Plan *segment_plan(Ctx *cx, Arena *a, const Target *t, Graph *g, const ProgramOp
     if (t->vectors.lanes == LANES_simt && !list_has(cx->opt.off, "calls")) calls_choose(cx, a, g);
     if (o->fuse) {
         graph_rewrite(cx, a, g, t->rules, rewrites);
+        if (!list_has(cx->opt.off, "joins")) joins_choose(cx, a, g);
         if (!list_has(cx->opt.off, "gathers")) gathers_choose(cx, a, g);
         if (!list_has(cx->opt.off, "integers")) integers_choose(cx, a, g, t->vectors.dots & DOT_quads);
         if (!list_has(cx->opt.off, "narrow")) narrow_choose(cx, a, g, t->vectors.dots, rules_leave(cx, cx->opt.allow) & RULE_BF16);

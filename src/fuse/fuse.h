@@ -23,6 +23,10 @@ Plan *plan_make(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, bool fuse, bo
 /* Rewrites the graph so that results of convolutions, and what is computed from them, lie in memory with their channels last. Before planning. */
 void layout_choose(Ctx *cx, Arena *a, Graph *g);
 
+/* ---- joins.c --------------------------------------------------------------------------------------------------------------------------------- */
+/* Moves joins behind elementwise nodes. */
+void joins_choose(Ctx *cx, Arena *a, Graph *g);
+
 /* ---- gathers.c ------------------------------------------------------------------------------------------------------------------------------- */
 /* Rewrites gathers of what is computed element by element to gathers of what it is computed from. */
 void gathers_choose(Ctx *cx, Arena *a, Graph *g);

@@ -90,6 +90,30 @@ ops='[[o.split()[0] for o in k["operators"]] for k in j["segments"][0]["kernels"
 json "$ops == [['Exp', 'Exp', 'Exp'], ['Add']]" "$SINTER" explain "$T/broadcast.onnxtxt" -d N=64 -d M=64 --json
 json "$ops == [['Exp'], ['MaxPool', 'Add']]" "$SINTER" explain "$T/pool.onnxtxt" --json
 
+# ---- what is computed of joined halves is computed of each: rotary embeddings are one kernel; not where others read the join ---------------------------
+cat >"$T/rotary.onnxtxt" <<'END'
+<ir_version: 10, opset_import: ["" : 21]>
+net (float[B, H, S, 64] x, float[S, 64] c, float[S, 64] s) => (float[B, H, S, 64] y)
+<int64[1] from = {0}, int64[1] half = {32}, int64[1] end = {64}, int64[1] last = {3}>
+{ a = Slice(x, from, half, last)  b = Slice(x, half, end, last)  n = Neg(b)  r = Concat<axis = -1>(n, a)
+  p = Mul(x, c)  q = Mul(r, s)  y = Add(p, q) }
+END
+cat >"$T/joins.onnxtxt" <<'END'
+<ir_version: 10, opset_import: ["" : 21]>
+net (float[N, 5] x, float[N, 3] y, float[N, 8] z, float[K] k) => (float[N, 8] a, float[N, 8] b, int32[3] d, float[N, 8] g) <int64[1] one = {1}>
+{ e = Exp(x)  j = Concat<axis = 1>(e, y)  t = Tanh(z)  u = Mul(j, t)  a = Add(u, k)
+  l = Concat<axis = 1>(y, x)  w = Abs(z)  b = Sub(w, l)  g = Max(l, z)
+  h = Concat<axis = 0>(x, x)  i = ReduceSum<keepdims = 0>(h)  c = Cast<to = 6>(i)  m = Reshape(c, one)  v = Flatten(y)  r = Shape(v)  s = Cast<to = 6>(r)
+  q = Concat<axis = 0>(m, s)  d = Neg(q) }
+END
+json "$ops == [['Neg', 'Mul', 'Mul', 'Add']]" "$SINTER" explain "$T/rotary.onnxtxt" -d B=2 -d H=3 -d S=5 --json
+SN_OFF=joins json 'j["segments"][0]["launches"] == 3' "$SINTER" explain "$T/rotary.onnxtxt" -d B=2 -d H=3 -d S=5 --json
+for s in 1 5 129; do expect 0 'check: equal' "$SINTER" run "$T/rotary.onnxtxt" -d B=2 -d H=3 -d S=$s --check; done
+for how in '-d N=7 -d K=8' '-d N=0 -d K=8' '-d N=1 -d K=1'; do
+    # shellcheck disable=SC2086
+    expect 0 'check: equal' "$SINTER" run "$T/joins.onnxtxt" $how --check
+done
+
 # ---- ops -----------------------------------------------------------------------------------------------------------------------
 expect 0 '^  Softmax +1' "$SINTER" ops
 expect 0 '^  add +2  FI$' "$SINTER" ops
