@@ -57,7 +57,7 @@ static void escape_walk(Escape *x, const KBlock *b, int nv)
             if (s->loop->tile > 1) x->p->k = tiled(x->p, s->loop);
             escape_walk(x, s->loop->body, s->loop->vector ? s->loop->nv : nv);
             x->p->k = was;
-            seg = ++x->seg;
+            if (!x->p->k->unit || s->loop->vector) seg = ++x->seg;       /* what is around a sum on the unit for tiles is one segment */
             break;
         case KS_fold: case KS_skip: break;
         }
@@ -96,7 +96,7 @@ static uint8_t stmt_vary(const Printer *p, const KStmt *s)
 /* The product of a fused multiply-add is not printed on its own. */
 static bool skipped(const KBlock *b, const KStmt *s)
 {
-    if (s->kind == KS_fold) return true;
+    if (s->kind == KS_fold || s->kind == KS_loop) return true;
     if (s->kind != KS_val) return false;
     if (s->val->kind == KV_const) return true;
     for (int i = 0; i < b->stmt.n; i++)
@@ -167,10 +167,10 @@ void print_row(Printer *p)
     else print_line(p, "const i64 %sr = %s + m, %sm = imin(%sr, %s - 1);", r, r, r, r, print_dim(p, p->k->row_extent));
 }
 
-static void print_segment(Printer *p, const KBlock *b, int from, int to)
+/* Arrays of a segment. */
+static void segment_open(Printer *p, const KBlock *b, int from, int to)
 {
     const LoopKernel *k = p->k;
-    bool rows = k->mr > 1 && b != k->top, vecs = p->lane && p->nv > 1;
     for (int i = from; i < to; i++) if (b->stmt.at[i].kind == KS_fold) print_fold(p, b->stmt.at[i].fold);
     for (int i = from; i < to; i++) {
         const KStmt *s = &b->stmt.at[i];
@@ -180,25 +180,53 @@ static void print_segment(Printer *p, const KBlock *b, int from, int to)
                 (s->val->vary & VARY_row) && k->mr > 1 ? arena_fmt(p->arena, "[%d]", k->mr) : "", lane ? arena_fmt(p->arena, "[%d]", p->nv) : "");
         }
     }
+}
+
+/* What is the same for all rows of a tile. */
+static void segment_shared(Printer *p, const KBlock *b, int from, int to)
+{
+    phase(p, b, from, to, 0);
+    if (phase_any(p, b, from, to, 3, VARY_lane)) { vectors_open(p); phase(p, b, from, to, VARY_lane); vectors_close(p); }
+}
+
+/* What differs, for the row m. */
+static void segment_row(Printer *p, const KBlock *b, int from, int to)
+{
+    print_row(p);
+    p->in_m = true;
+    phase(p, b, from, to, VARY_row);
+    if (phase_any(p, b, from, to, 3, VARY_row | VARY_lane)) { vectors_open(p); phase(p, b, from, to, VARY_row | VARY_lane); vectors_close(p); }
+    p->in_m = false;
+}
+
+static void print_segment(Printer *p, const KBlock *b, int from, int to)
+{
+    const LoopKernel *k = p->k;
+    bool rows = k->mr > 1 && b != k->top, vecs = p->lane && p->nv > 1;
+    segment_open(p, b, from, to);
     if (!rows && !vecs) {
         for (int i = from; i < to; i++) if (!skipped(b, &b->stmt.at[i])) print_stmt(p, &b->stmt.at[i]);
     } else {
-        phase(p, b, from, to, 0);
-        if (phase_any(p, b, from, to, 3, VARY_lane)) { vectors_open(p); phase(p, b, from, to, VARY_lane); vectors_close(p); }
+        segment_shared(p, b, from, to);
         if (phase_any(p, b, from, to, VARY_row, VARY_row)) {
-            p->rolled = !k->unit && is_long(p, b, from, to);
+            p->rolled = is_long(p, b, from, to);
             for (int i = from; i < to && p->rolled; i++)
                 if (b->stmt.at[i].kind == KS_val && b->stmt.at[i].val->kind == KV_fold && (b->stmt.at[i].vary & VARY_row)) print_rolled(p, b->stmt.at[i].val->fold);
-            print_line(p, "%sfor (int m = 0; m < %d; m++) {", p->rolled || k->unit ? "" : "UNROLL ", k->mr);
-            print_row(p);
-            p->in_m = true;
-            phase(p, b, from, to, VARY_row);
-            if (phase_any(p, b, from, to, 3, VARY_row | VARY_lane)) { vectors_open(p); phase(p, b, from, to, VARY_row | VARY_lane); vectors_close(p); }
-            p->in_m = p->rolled = false;
+            print_line(p, "%sfor (int m = 0; m < %d; m++) {", p->rolled ? "" : "UNROLL ", k->mr);
+            segment_row(p, b, from, to);
+            p->rolled = false;
             print_line(p, "}");
         }
     }
 }
+
+void print_shared(Printer *p, const KBlock *b)
+{
+    segment_open(p, b, 0, b->stmt.n);
+    segment_shared(p, b, 0, b->stmt.n);
+}
+
+void print_of_row(Printer *p, const KBlock *b) { segment_row(p, b, 0, b->stmt.n); }
 
 /* ---- loops ----------------------------------------------------------------------------------------------------------------------------------- */
 static void chunk_folds(Printer *p, const KLoop *o, const KBlock *b, ChunkPart part)
@@ -310,6 +338,7 @@ static void print_vector_loop(Printer *p, const KLoop *o)
         p->nv = !pass ? o->nv : o->blocked && rest > 0 ? (int)((rest + p->k->lanes - 1) / p->k->lanes) : 1;
         if (pass ? rest == 0 : rest >= 0 && o->extent->c < step) continue;
         const char *unit = p->nv == 1 ? "LANES" : arena_fmt(p->arena, "%d * LANES", p->nv);
+        if (p->k->unit) { print_unit(p, o); continue; }
         if (p->part) {
             print_line(p, "for (; %s < end; %s += %s) {", v, v, unit);
             print_line(p, "const i64 rem = imin(end - %s, %s);", v, unit);
@@ -443,8 +472,6 @@ static void print_loop_once(Printer *p, const KLoop *o)
 
 static void print_loop(Printer *p, const KLoop *o)
 {
-    const KFold *f = p->k->unit && o->body->stmt.n ? o->body->stmt.at[o->body->stmt.n - 1].fold : NULL;
-    if (f && f->unit) { print_unit(p, o, f); return; }
     const char *inside = o->split && !p->inside ? print_inside(p, o) : NULL;
     if (!inside) { print_loop_once(p, o); return; }
     print_line(p, "if (%s) {", inside);

@@ -85,7 +85,10 @@ typedef struct Printer {
 } Printer;
 void print_block(Printer *p, const KBlock *b);
 void print_row(Printer *p);                                      /* this row of a tile, inside its loop */
-void print_unit(Printer *p, const KLoop *o, const KFold *f);     /* gen_unit.c: the loop o of a fold on a unit for tiles */
+void print_unit(Printer *p, const KLoop *o);                     /* gen_unit.c: the loop o over the lanes of a kernel on a unit for tiles: whole steps, or its rest */
+/* A block without the loops in it: its arrays and what all rows of a tile share; the rest, for the row m. */
+void print_shared(Printer *p, const KBlock *b);
+void print_of_row(Printer *p, const KBlock *b);
 /* Finds out which values must be arrays; before the first print_block. */
 void print_prepare(Printer *p);
 /* A kernel whose last loop runs late: what it needs of the point before is declared, kept at the end of a point, and in the end the last point is finished. */

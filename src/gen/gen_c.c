@@ -40,7 +40,10 @@ const char *gen_c_prelude(Arena *a, const char *isa)
         template_put(&t, prelude_math, "v");
         template_put(&t, prelude_casts, "v");
         text_put(&t, prelude_folds, strlen(prelude_folds));
-        if (gen_c_vectors(isa).dots & DOT_tiles) text_put(&t, prelude_units, strlen(prelude_units));
+        if (gen_c_vectors(isa).dots & DOT_tiles) {
+            text_add(&t, "enum { UNIT_STEPS = %d };\n", UNIT_STEPS);
+            text_put(&t, prelude_units, strlen(prelude_units));
+        }
     }
     return t.at;
 }

@@ -666,6 +666,9 @@ static bool rounds_only(const Printer *p, const KVal *v)
     return v->kind == KV_cast && v->dt == DT_bf16 && v->in[0]->dt == DT_f32 && !p->array[v->id] && !p->simt && v->in[0]->kind != KV_const;
 }
 
+/* The unit for tiles makes 0 of sums below 2^-126. */
+static bool never_tiny(const KVal *v) { return v->kind == KV_fold && v->fold->unit && v->fold->unit_steps <= UNIT_STEPS; }
+
 void print_store(Printer *p, const KStmt *s)
 {
     const KBuf *b = &p->k->buf.at[s->buf];
@@ -692,7 +695,7 @@ void print_store(Printer *p, const KStmt *s)
         else if (rounds_only(p, s->val) && !b->scratch) {        /* rounded by the store; the value itself is then computed in vain, and left out by the compiler */
             const char *x = operand(p, s->val->in[0], VARY_lane);
             if (p->part) print_line(p, "%sstroundpart_bf16v(%s, %s, %s);", guard, to, x, print_rem(p));
-            else print_line(p, "%sstround_bf16v(%s, %s);", guard, to, x);
+            else print_line(p, "%s%s_bf16v(%s, %s);", guard, never_tiny(s->val->in[0]) ? "stnormal" : "stround", to, x);
         }
         else if (p->part) print_line(p, "%sstpart_%sv(%s, %s, %s);", guard, st, to, e, print_rem(p));
         else print_line(p, "%sst%s_%sv(%s, %s);", guard, p->k->stream && !strcmp(st, "f32") && !b->scratch && !b->read ? "nt" : "", st, to, e);
@@ -719,6 +722,7 @@ static int acc_nv(const Printer *p, const KFold *f) { return f->own ? f->own->nv
 static const char *acc_name(Printer *p, const KFold *f, const char *letter)
 {
     if (p->cell) return arena_fmt(p->arena, "%s%d%s", letter, f->id, p->cell);
+    if (f->unit) return arena_fmt(p->arena, "%s%d[m - first][%s]", letter, f->id, p->in_v ? "v" : "0");
     return arena_fmt(p->arena, "%s%d%s", letter, f->id, subscript(p, acc_vary(f), acc_vary(f) & VARY_lane));
 }
 
@@ -758,10 +762,10 @@ static const char *nan_name(Printer *p, const KFold *f) { return arena_fmt(p->ar
 
 void print_fold(Printer *p, const KFold *f)
 {
+    if (f->unit) return;
     if (nan_apart(p, f)) print_line(p, "u16 nan%d%s = { 0 };", f->id, (acc_vary(f) & VARY_row) && p->k->mr > 1 ? arena_fmt(p->arena, "[%d]", p->k->mr) : "");
     print_line(p, "%s%s a%d%s;", ctype(f->dt), acc_suffix(f), f->id, acc_dims(p, f));
     if (is_arg(f)) print_line(p, "i64%s x%d%s;", acc_suffix(f), f->id, acc_dims(p, f));
-    if (f->unit) return;
     acc_each(p, f, true);
     print_line(p, "%s = %s;", acc_name(p, f, "a"), print_identity(p, f));
     if (is_arg(f)) print_line(p, "%s = %s;", acc_name(p, f, "x"), acc_vary(f) & VARY_lane ? "splat_i64v(0)" : "0");

@@ -42,7 +42,8 @@ struct KFold {                          /* an accumulator, declared before its o
     FoldKind kind; DType dt; bool last, running;    /* running: a scan, its value is used in the loop */
     KVal *value, *mul_a, *mul_b;        /* of each iteration; mul_a and mul_b: value is their product and serves nothing else */
     int words;                          /* > 0: the factors are words of so many terms (word.c): 4 bytes, unsigned and signed, or 2 of bf16 */
-    bool unit; int room; int64_t room_row;      /* on a unit for tiles (unit.c): the buffer for copies of the rows, and bytes from one to the next */
+    bool unit; int room;                /* on a unit for tiles (unit.c): the buffer for copies of the rows; */
+    int64_t unit_row, unit_along, unit_steps;   /* bytes of a row, its elements, registers along it */
     KVal *index;                        /* arg folds: the position, i64 */
     KVal *result;
     KLoop *loop, *own;                  /* outermost of its loops; the one of them that runs in lanes, or NULL */
@@ -211,7 +212,9 @@ void kernel_rows(LoopKernel *k);                              /* rowloops.c: wit
 void kernel_columns(LoopKernel *k);
 void word_choose(LoopKernel *k, KLoop *vec);                  /* word.c; before: */
 /* unit.c: the fold f of words of x along the loop o on a unit for tiles; false: that does not serve, and nothing is done. */
-enum { UNIT_TILE_ROWS = 16, UNIT_TILE_BYTES = 64 };          /* of its registers */
+/* Rows and bytes of its registers; rows, and columns, of four registers of sums; registers along the reduction that are summed up at a time: these sums are added, so
+ * that float32 keeps its digits. */
+enum { UNIT_TILE_ROWS = 16, UNIT_TILE_BYTES = 64, UNIT_SQUARE = 32, UNIT_STEPS = 64 };
 bool unit_choose(LoopKernel *k, KLoop *vec, KFold *f, const KLoop *o, const KVal *x, int terms);
 void panel_choose(LoopKernel *k, KLoop *vec);                 /* panel.c */
 void buf_pack(KBuf *b);                                       /* it is packed, if not yet, in its own order */
