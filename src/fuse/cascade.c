@@ -11,10 +11,10 @@
 
 #include <math.h>
 
-enum { MAX_INSIDE = 100, MAX_CONE = 400, LEAST_ROWS = 16, LEAST_STEPS = 32, PROBES = 8, MAX_OUT = 8, LEAST_KEPT = 1 << 20 };
+enum { MAX_INSIDE = 100, MAX_CONE = 400, LEAST_ROWS = 16, LEAST_STEPS = 32, PROBES = 8, MAX_OUT = 8, MAX_OWN = 256, LEAST_KEPT = 1 << 20, MAX_MORE = 4, MADE = 4096 };      /* MADE: nodes of the pass's own that it can look at */
 enum { DEP_d = 1, DEP_x = 2, DEP_inner = 4 };       /* needs folds along the axis; differs along the axis; a fold that stands at every j */
 typedef enum Place { PLACE_out, PLACE_leaf, PLACE_in } Place;    /* read from memory; inside if nobody else reads it; inside */
-typedef struct Visit { Node *n; Dim **idx; uint8_t dep; Place place; bool fold, inner; Dim **in; } Visit;
+typedef struct Visit { Node *n; Dim **idx; uint8_t dep; Place place; bool fold, inner, result; Dim **in; } Visit;
 
 typedef struct Finder {
     Ctx *cx; Arena *arena; Graph *g; Cascades *all;
@@ -25,8 +25,9 @@ typedef struct Finder {
 } Finder;
 typedef struct Cone {
     Finder *f; Node *out;
-    int axis, lane;
-    Dim *j, *i;                         /* the variables of these axes */
+    int axis, lane;                     /* lane -1: few rows */
+    Dim *j, *i;                         /* the variables of these axes; i NULL: no axis of rows */
+    int rank; Dim **space;              /* of the fold that it began with, and axes of further results */
     VEC(Visit *) visit;
     const Node *from, *to; const char *why;      /* why not */
 } Cone;
@@ -39,8 +40,8 @@ static void refuse_cone(Cone *c, const Node *from, const Node *to, const char *w
 /* ---- the cone ---------------------------------------------------------------------------------------------------------------------------- */
 static bool index_uses(int rank, Dim *const *idx, const Dim *var)
 {
-    for (int k = 0; k < rank; k++) if (dim_uses(idx[k], var->var)) return true;
-    return false;
+    for (int k = 0; k < rank; k++) if (!var || dim_uses(idx[k], var->var)) return true;
+    return !var;
 }
 
 static bool is_map(const Node *n)
@@ -48,7 +49,7 @@ static bool is_map(const Node *n)
     return prim_info[n->op].elementwise || n->op == OP_where || n->op == OP_cast || n->op == OP_bitcast;
 }
 
-static Visit *visit_get(Finder *f, const Node *n) { return f->stamp[n->id] == f->now ? f->at[n->id] : NULL; }
+static Visit *visit_get(Finder *f, const Node *n) { return n->id < f->nodes + MADE && f->stamp[n->id] == f->now ? f->at[n->id] : NULL; }
 
 static Visit *visit_new(Cone *c, Node *n, Dim *const *idx)
 {
@@ -166,7 +167,6 @@ static bool read_inside(Cone *c, const Node *n)
     Finder *f = c->f;
     for (int i = f->first[n->id]; i < f->first[n->id + 1]; i++) {
         const Node *r = f->g->node.at[f->reader[i]];
-        if (r == c->out) continue;
         Visit *v = visit_get(f, r);
         if (v && v->place == PLACE_in) continue;
         if (r->op != OP_view || !read_inside(c, r)) return false;
@@ -176,14 +176,35 @@ static bool read_inside(Cone *c, const Node *n)
 }
 
 /* ---- the factor ---------------------------------------------------------------------------------------------------------------------------- */
-/* A substitution of folds by other nodes of their shape; what does not depend on them stays the same node. */
-typedef struct Subst { Cone *c; int n; Node *from[8], *to[8]; } Subst;
+/* A substitution of folds by other nodes of their shape; what does not depend on them stays the same node. early: they may have nothing yet. */
+typedef struct Subst { Cone *c; int n; Node *from[MAX_FOLDS], *to[MAX_FOLDS]; bool early; } Subst;
 
 static uint8_t dep_of(Cone *c, const Node *n)
 {
     while (n->op == OP_view && !visit_get(c->f, n)) n = n->in[0];
     Visit *v = visit_get(c->f, n);
     return v ? v->dep : 0;
+}
+
+static const Node *under_views(const Node *n)
+{
+    while (n->op == OP_view && !n->view.npred) n = n->in[0];
+    return n;
+}
+
+static bool is_zero(const Node *n)
+{
+    n = under_views(n);
+    return n->op == OP_const && n->rank == 0 && dtype_is_float(n->dt) && scalar_load(n->dt, n->tensor->data).f == 0;
+}
+
+/* The maximum, where it is a number, else 0: what log-sum-exp subtracts. NULL: n is no such thing. */
+static const Node *guarded_pivot(const Node *n)
+{
+    n = under_views(n);
+    if (n->op != OP_where || !is_zero(n->in[2])) return NULL;
+    const Node *is = under_views(n->in[0]), *m = under_views(n->in[1]), *far = is->op == OP_eq && is_zero(is->in[1]) ? under_views(is->in[0]) : NULL;
+    return far && far->op == OP_sub && under_views(far->in[0]) == m && under_views(far->in[1]) == m ? m : NULL;
 }
 
 static Node *subst_node(const Subst *s, Node *n)
@@ -195,17 +216,14 @@ static Node *subst_node(const Subst *s, Node *n)
     for (int i = 0; i < n->nin; i++) in[i] = subst_node(s, n->in[i]);
     if (n->op == OP_view) return g_view(s->c->f->g, in[0], n->rank, n->dims, &n->view);
     proto.in = in;
-    return graph_add(s->c->f->g, &proto);
+    Node *to = graph_add(s->c->f->g, &proto);
+    if (!s->early || !guarded_pivot(n)) return to;
+    Graph *g = s->c->f->g;               /* nothing yet is -inf, whatever stands for it */
+    return g_where(g, g2(g, OP_eq, in[1], g_scalar(g, n->dt, -INFINITY)), in[1], to);
 }
 
 static const Node none_node;          /* a factor that does not exist */
 #define NONE ((Node *)&none_node)
-
-static bool is_zero(const Node *n)
-{
-    while (n->op == OP_view && !n->view.npred) n = n->in[0];
-    return n->op == OP_const && n->rank == 0 && dtype_is_float(n->dt) && scalar_load(n->dt, n->tensor->data).f == 0;
-}
 
 static Node *combine(Graph *g, Op op, Node *a, Node *b, double none)
 {
@@ -280,16 +298,11 @@ static Node *ratio(Cone *c, Node *n, const Subst *from, const Subst *to)
 }
 
 /* ---- the bound ------------------------------------------------------------------------------------------------------------------------------- */
-static const Node *under_views(const Node *n)
-{
-    while (n->op == OP_view && !n->view.npred) n = n->in[0];
-    return n;
-}
-
 /* Is n <= 0 because it is something minus the maximum of it, scaled by a positive number or shifted by what is no pivot? */
 static bool below_pivot(Cone *c, const Node *n, int depth)
 {
     const Node *m = n->nin == 2 ? under_views(n->in[1]) : NULL;
+    if (m && guarded_pivot(m)) m = guarded_pivot(m);
     Visit *v = m ? visit_get(c->f, m) : NULL;
     if (depth > 8) return false;
     switch (n->op) {
@@ -316,6 +329,7 @@ static bool exponents_bounded(Cone *c, const Node *n, int depth)
     if (!(dep & DEP_d)) return true;
     if (depth > 40) return false;
     if (n->op == OP_exp && (dep & DEP_x)) return below_pivot(c, n->in[0], 0);
+    if (n->op == OP_sub && (dep & DEP_x) && below_pivot(c, n, 0)) return true;      /* times such an exponential it is bounded too */
     Visit *v = visit_get(c->f, n);
     if (v && v->fold) return n->kind == FOLD_sum;
     for (int i = 0; i < n->nin; i++) if (!exponents_bounded(c, n->in[i], depth + 1)) return false;
@@ -325,7 +339,7 @@ static bool exponents_bounded(Cone *c, const Node *n, int depth)
 static bool rounds_inside(Cone *c, const Node *n, int depth)
 {
     if (!(dep_of(c, n) & DEP_d)) return false;
-    if (n->dt != DT_f32) return true;
+    if (n->dt != DT_f32 && (n->dt != DT_bool || (dep_of(c, n) & DEP_x))) return true;
     Visit *v = visit_get(c->f, n);
     if (depth > 40 || (v && v->fold)) return false;
     for (int i = 0; i < n->nin; i++) if (rounds_inside(c, n->in[i], depth + 1)) return true;
@@ -403,13 +417,129 @@ static Node *stand_in(Finder *f, const Node *like)
     return graph_add(f->g, &proto);
 }
 
+/* n(to) = ratio n(from) + sum of by[i] basis[i](from), by[i] being the same for all x. ratio NULL: 1, NONE: in no such form; basis NULL: 1. */
+typedef struct Moved { Node *ratio; int n; Node *by[STREAM_TERMS], *basis[STREAM_TERMS]; } Moved;
+static const Moved not_moved = { .ratio = NONE };
+
+/* A product of nodes inside, as a node that is looked at like them. */
+static Node *inside_product(Cone *c, Node *a, Node *b)
+{
+    if (!a || !b) return a ? a : b;
+    Finder *f = c->f;
+    Node *p = g2(f->g, OP_mul, a, b);
+    if (p->id >= f->nodes + MADE) return NULL;
+    if (visit_get(f, p)) return p;
+    Visit *v = NEW(f->arena, Visit);
+    *v = (Visit){ .n = p, .dep = dep_of(c, a) | dep_of(c, b), .place = PLACE_in };
+    f->at[p->id] = v;
+    f->stamp[p->id] = f->now;
+    return p;
+}
+
+/* What is the same for all x is no part of a basis. */
+static void moved_add(Cone *c, Moved *m, Node *by, Node *basis, const Subst *from)
+{
+    Graph *g = c->f->g;
+    while (basis && (basis->op == OP_div || basis->op == OP_mul)) {
+        int k = basis->op == OP_mul && !(dep_of(c, basis->in[0]) & (DEP_x | DEP_inner)) ? 0 : 1;
+        if (dep_of(c, basis->in[k]) & (DEP_x | DEP_inner)) break;
+        by = g2(g, basis->op, by, subst_node(from, basis->in[k]));
+        basis = basis->in[1 - k];
+    }
+    for (int i = 0; i < m->n; i++)
+        if (m->basis[i] == basis) { m->by[i] = g2(g, OP_add, m->by[i], by); return; }
+    if (m->n == STREAM_TERMS) { *m = not_moved; return; }
+    m->by[m->n] = by;
+    m->basis[m->n++] = basis;
+}
+
+static Moved moved(Cone *c, Node *n, const Subst *from, const Subst *to)
+{
+    Graph *g = c->f->g;
+    Moved m = { .ratio = ratio(c, n, from, to) }, a, b;
+    if (m.ratio != NONE) return m;
+    Node *d = diff(c, n, from, to);
+    if (d != NONE) {
+        m = (Moved){ 0 };
+        if (d) moved_add(c, &m, d, NULL, from);
+        return m;
+    }
+    switch (n->op) {
+    case OP_mul:
+        a = moved(c, n->in[0], from, to);
+        b = moved(c, n->in[1], from, to);
+        if (a.ratio == NONE || b.ratio == NONE) return not_moved;
+        m = (Moved){ .ratio = combine(g, OP_mul, a.ratio, b.ratio, 1) };
+        for (int i = 0; i < a.n; i++) moved_add(c, &m, combine(g, OP_mul, a.by[i], b.ratio, 1), inside_product(c, a.basis[i], n->in[1]), from);
+        for (int i = 0; i < b.n; i++) moved_add(c, &m, combine(g, OP_mul, b.by[i], a.ratio, 1), inside_product(c, b.basis[i], n->in[0]), from);
+        for (int i = 0; i < a.n; i++) for (int k = 0; k < b.n; k++) moved_add(c, &m, g2(g, OP_mul, a.by[i], b.by[k]), inside_product(c, a.basis[i], b.basis[k]), from);
+        return m;
+    case OP_div:
+        if (dep_of(c, n->in[1]) & DEP_x) return not_moved;
+        a = moved(c, n->in[0], from, to);
+        if (a.ratio == NONE) return a;
+        m.ratio = combine(g, OP_div, a.ratio, ratio(c, n->in[1], from, to), 1);
+        for (int i = 0; i < a.n; i++) moved_add(c, &m, g2(g, OP_div, a.by[i], subst_node(to, n->in[1])), a.basis[i], from);
+        return m;
+    case OP_neg:
+        a = moved(c, n->in[0], from, to);
+        for (int i = 0; i < a.n; i++) a.by[i] = g1(g, OP_neg, a.by[i]);
+        return a;
+    case OP_add: case OP_sub:
+        a = moved(c, n->in[0], from, to);
+        b = moved(c, n->in[1], from, to);
+        if (a.ratio == NONE || a.ratio != b.ratio) return not_moved;
+        for (int i = 0; i < b.n; i++) moved_add(c, &a, n->op == OP_sub ? g1(g, OP_neg, b.by[i]) : b.by[i], b.basis[i], from);
+        return a;
+    default: return not_moved;
+    }
+}
+
+/* The fold of the stream that sums up `basis`, which is made if there is none; -1: there is no room for it. */
+static int companion(Cone *c, Stream *s, const StreamFold *f, Node *basis)
+{
+    Graph *g = c->f->g;
+    const Node *x = f->node->in[0];
+    for (int i = 0; i < s->nfold && basis; i++)
+        if (s->fold[i].node->kind == FOLD_sum && under_views(s->fold[i].node->in[0]) == under_views(basis)) return i;
+    if (s->nfold == MAX_FOLDS) return -1;
+    Node *body = basis ? g_expand(g, basis, x->rank, x->dims) : g_expand(g, g_scalar(g, DT_f32, 1), x->rank, x->dims);
+    if (body->op == OP_const) return -1;
+    Node *sum = g_fold(g, FOLD_sum, body, f->node->axes, false);
+    if (sum->op != OP_fold) return -1;
+    s->fold[s->nfold] = (StreamFold){ .node = sum, .in = f->in, .out = f->out, .stage = f->stage };
+    return s->nfold++;
+}
+
+static bool node_needs(const Node *n, const Node *what, int depth)
+{
+    if (n == what) return true;
+    for (int i = 0; i < n->nin && depth < 40 && n->id > what->id; i++) if (node_needs(n->in[i], what, depth + 1)) return true;
+    return false;
+}
+
+static bool terms_make(Cone *c, Stream *s, StreamFold *f, const Moved *m, bool advance)
+{
+    for (int i = 0; i < m->n; i++) {
+        int of = companion(c, s, f, m->basis[i]), k = 0;
+        if (of < 0) return false;
+        while (k < f->nterm && f->term[k].of != of) k++;
+        if (k == STREAM_TERMS) return false;
+        if (k == f->nterm) f->term[f->nterm++] = (StreamTerm){ .of = of };
+        if (advance) f->term[k].advance = m->by[i];
+        else f->term[k].finish = m->by[i];
+        for (int d = 0; advance && d < s->nfold; d++) if (s->fold[d].pivot && node_needs(m->by[i], s->fold[d].old, 0)) f->term[k].pivots |= 1u << d;
+    }
+    return true;
+}
+
 /* The factors of one sum; false with a reason when there are none. */
 static bool carrier_make(Cone *c, Stream *s, StreamFold *f)
 {
     Finder *w = c->f;
     Graph *g = w->g;
     Node *body = f->node->in[0];
-    Subst old = { .c = c }, cur = { .c = c }, end = { .c = c };
+    Subst old = { .c = c, .early = true }, cur = { .c = c }, end = { .c = c };
     uint8_t dep = dep_of(c, body);
     if (f->node->kind == FOLD_max && !(dep & DEP_d)) { f->pivot = true; return true; }
     if (f->node->kind != FOLD_sum) { refuse_cone(c, body, f->node, "only sums, and maxima of what needs no other fold, are streamed"); return false; }
@@ -417,7 +547,7 @@ static bool carrier_make(Cone *c, Stream *s, StreamFold *f)
     if (rounds_inside(c, body, 0)) { refuse_cone(c, body, f->node, "a rounding stands between the folds: no finite rank"); return false; }
     for (int i = 0; i < s->nfold; i++) {
         StreamFold *d = &s->fold[i];
-        if (d == f) break;
+        if (d->node->id >= f->node->id || d->node->id >= w->nodes) continue;
         Node *one = d->pivot ? NULL : g_expand(g, g_scalar(g, d->node->dt, 1), d->node->rank, d->node->dims);
         old.from[old.n] = cur.from[old.n] = end.from[old.n] = d->node;
         old.to[old.n] = d->pivot ? d->old : one;
@@ -425,17 +555,17 @@ static bool carrier_make(Cone *c, Stream *s, StreamFold *f)
         end.to[old.n] = d->node;
         old.n = cur.n = end.n = old.n + 1;
     }
-    Node *advance = ratio(c, body, &old, &cur), *finish = ratio(c, body, &cur, &end);
+    Moved advance = moved(c, body, &old, &cur), finish = moved(c, body, &cur, &end);
     f->rank = probe_rank(c, body);
-    if (advance == NONE || finish == NONE || f->rank != 1) {
+    if (advance.ratio == NONE || finish.ratio == NONE || f->rank < 1 || f->rank > 1 + (advance.n > finish.n ? advance.n : finish.n)) {
         refuse_cone(c, body, f->node, f->rank < 0 ? "its dependence on the folds before it could not be sampled"
-            : f->rank > 4 ? "as a function of the folds before it it has a rank above 4: two passes" : f->rank == 1 ? "of rank 1, but in no form that a factor is known for"
-            : "of a rank between 2 and 4: no carrier of several sums yet");
+            : f->rank > 4 ? "as a function of the folds before it it has a rank above 4: two passes" : "of finite rank, but in no form that factors are known for");
         return false;
     }
     if (!exponents_bounded(c, body, 0)) { refuse_cone(c, body, f->node, "no pivot bounds its exponent: a partial sum could overflow"); return false; }
-    f->advance = advance;
-    f->finish = finish;
+    f->advance = advance.ratio;
+    f->finish = finish.ratio;
+    if (!terms_make(c, s, f, &advance, true) || !terms_make(c, s, f, &finish, false)) { refuse_cone(c, body, f->node, "its carrier needs too many sums"); return false; }
     return true;
 }
 
@@ -459,20 +589,94 @@ static bool shares_rows(Cone *c)
     return true;
 }
 
-/* Tries to stream fold `out` with rows along space axis `lane`. */
-static bool cone_try(Finder *f, Node *out, int axis, int lane, Cone *c)
+/* ---- results -------------------------------------------------------------------------------------------------------------------------------------- */
+/* A fold of the cone that is wanted: the first, or a further one (cone_more). */
+static void cone_result(Cone *c, Node *r, Dim **in)
+{
+    Dim *at[MAX_RANK] = { 0 };
+    fold_index(c->f->g, r, in, at);
+    Visit *v = visit_new(c, r, at);
+    v->fold = v->result = true;
+    v->place = PLACE_in;
+    v->dep = DEP_d;
+    v->in = in;
+}
+
+/* The index, at a point of the space, of what fold r reduces, where it reads something that stands inside: axis by axis; NULL for axes of its own. */
+static bool index_inside(Cone *c, const Node *n, Dim *const *idx, Dim **in, int *fuel)
+{
+    Graph *g = c->f->g;
+    Dim *at[MAX_RANK] = { 0 };
+    for (int k = 0; k < n->rank; k++) at[k] = idx[k];
+    while (n->op == OP_view && !n->view.npred) {
+        Dim *to[MAX_RANK] = { 0 };
+        for (int k = 0; k < n->view.nidx; k++) to[k] = dim_subst(g, n->view.idx[k], n->rank, at);
+        n = n->in[0];
+        for (int k = 0; k < n->rank; k++) at[k] = to[k];
+    }
+    if (--*fuel < 0) return false;
+    const Visit *v = visit_get(c->f, n);
+    if (v && v->place == PLACE_in && !v->result && (v->dep & DEP_x)) {
+        for (int k = 0; k < n->rank; k++)
+            if (at[k]->kind == DIM_idx && (v->idx[k]->kind == DIM_idx ? at[k]->a == v->idx[k]->a : dim_is_const(v->idx[k]))) in[at[k]->var] = v->idx[k];
+        return true;
+    }
+    if (!is_map(n)) return false;
+    for (int k = 0; k < n->nin; k++) if (index_inside(c, n->in[k], at, in, fuel)) return true;
+    return false;
+}
+
+/* A further fold along the axis that reads what is inside becomes a result of the same kernel. Axes that only it has are axes of the space like those of the first result. */
+static bool cone_more(Cone *c, Node *r)
+{
+    Graph *g = c->f->g;
+    const Node *x = r->in[0];
+    Dim *own[MAX_RANK] = { 0 }, **in = NEWS(c->f->arena, Dim *, x->rank + 1);
+    int fuel = 200, reduced = -1;
+    uint32_t used = 0;
+    if (visit_get(c->f, r)) return false;
+    for (int k = 0; k < x->rank; k++) {
+        own[k] = dim_idx(g, k, x->dims[k]);
+        if ((r->axes >> k & 1) && !dim_is(x->dims[k], 1)) reduced = k;
+    }
+    if (!index_inside(c, x, own, in, &fuel) || in[reduced] != c->j) return false;
+    for (int i = 0; i < c->visit.n; i++) {           /* axes that rows or contractions run over are no axes of a result's own */
+        const Visit *v = c->visit.at[i];
+        for (int a = 0; a < c->rank && (v->inner || (v->fold && !v->result)); a++) if (index_uses(v->n->rank, v->idx, dim_idx(g, SPACE_VAR + a, c->space[a]))) used |= 1u << a;
+    }
+    for (int k = 0; k < x->rank; k++) {
+        if (in[k]) { if (in[k]->kind == DIM_idx) used |= 1u << (in[k]->var - SPACE_VAR); continue; }
+        int a = 0;
+        if (dim_is(x->dims[k], 1)) { in[k] = dim_const(g, 0); continue; }
+        while (a < c->rank && ((used >> a & 1) || c->space[a] != x->dims[k] || a == c->axis)) a++;
+        if (a == MAX_RANK) return false;
+        if (a == c->rank) c->space[c->rank++] = x->dims[k];
+        used |= 1u << a;
+        in[k] = dim_idx(g, SPACE_VAR + a, x->dims[k]);
+    }
+    const Visit *b = cone_walk(c, r->in[0], in);
+    if (b->place != PLACE_in || c->why) return false;
+    cone_result(c, r, in);
+    return true;
+}
+
+/* The cone of fold `out` with rows along space axis `lane` (-1: few), and of further folds. False: no cascade. */
+static bool cone_try(Finder *f, Node *out, int axis, int lane, int nmore, Node *const *more, Cone *c)
 {
     Graph *g = f->g;
     Node *x = out->in[0];
-    *c = (Cone){ .f = f, .out = out, .axis = axis, .lane = lane };
+    *c = (Cone){ .f = f, .out = out, .axis = axis, .lane = lane, .rank = x->rank };
+    c->space = NEWS(f->arena, Dim *, MAX_RANK);
     f->now++;
-    Dim *idx[MAX_RANK] = { 0 };
-    for (int k = 0; k < x->rank; k++) idx[k] = dim_idx(g, SPACE_VAR + k, x->dims[k]);
+    Dim **idx = NEWS(f->arena, Dim *, x->rank + 1);
+    for (int k = 0; k < x->rank; k++) { c->space[k] = x->dims[k]; idx[k] = dim_idx(g, SPACE_VAR + k, x->dims[k]); }
     c->j = idx[axis];
-    c->i = idx[lane];
+    c->i = lane < 0 ? NULL : idx[lane];
     Visit *body = cone_walk(c, x, idx);
     if (body->place != PLACE_in || !(body->dep & DEP_inner)) return false;
     if (!is_map(body->n) || body->n != under_views(x)) return false;
+    cone_result(c, out, idx);
+    for (int i = 0; i < nmore; i++) if (!cone_more(c, more[i])) return false;
     /* an own part of the row and the axis is inside if only the inside reads it */
     for (bool again = true; again;) {
         again = false;
@@ -492,6 +696,27 @@ static bool cone_try(Finder *f, Node *out, int axis, int lane, Cone *c)
     return true;
 }
 
+/* Axes of the space in the index of v. */
+static uint32_t axes_used(const Cone *c, const Visit *v)
+{
+    uint32_t used = 0;
+    for (int a = 0; a < c->rank; a++) if (!dim_is(c->space[a], 1) && index_uses(v->n->rank, v->idx, dim_idx(c->f->g, SPACE_VAR + a, c->space[a]))) used |= 1u << a;
+    return used;
+}
+
+/* Is every element of v's node at some point of the space? */
+static bool index_plain(const Cone *c, const Visit *v)
+{
+    uint32_t seen = 0;
+    for (int k = 0; k < v->n->rank; k++) {
+        const Dim *i = v->idx[k];
+        if (dim_is(v->n->dims[k], 1)) continue;
+        if (i->kind != DIM_idx || i->a != v->n->dims[k] || i->var < SPACE_VAR || i->var >= SPACE_VAR + c->rank || (seen >> (i->var - SPACE_VAR) & 1)) return false;
+        seen |= 1u << (i->var - SPACE_VAR);
+    }
+    return true;
+}
+
 static bool cone_legal(Cone *c)
 {
     Finder *f = c->f;
@@ -504,10 +729,10 @@ static bool cone_legal(Cone *c)
         reads[v->n->id] = 1;
         if (v->n->op == OP_fold && v->n->dt != DT_f32) refuse_cone(c, v->n, c->out, "only float32 is streamed");
         if (f->all->claim[v->n->id] >= 0) refuse_cone(c, v->n, c->out, "another kernel streams it");
-        if (!read_inside(c, v->n)) refuse_cone(c, v->n, c->out, "it is needed elsewhere as well");
+        if (!v->result && ((v->dep & DEP_x) || !index_plain(c, v)) && !read_inside(c, v->n)) refuse_cone(c, v->n, c->out, "it is needed elsewhere as well");        /* what stands once for each row is stored besides */
     }
     if (inside > MAX_INSIDE) refuse_cone(c, c->out->in[0], c->out, "the kernel is full");
-    for (int id = 0; id < c->out->id; id++) {        /* what is read from memory must not wait for the inside */
+    for (int id = 0; id < f->nodes; id++) {          /* what is read from memory must not wait for the inside */
         const Node *n = f->g->node.at[id];
         for (int k = 0; k < n->nin && !reads[id]; k++) reads[id] = reads[n->in[k]->id] ? 2 : 0;
     }
@@ -523,7 +748,7 @@ static bool cone_pays(Cone *c, const Stream *s)
     Graph *g = c->f->g;
     const Node *x = c->out->in[0];
     int64_t rows = dim_hint(g, x->dims[c->lane]), steps = dim_hint(g, x->dims[c->axis]), outs = 1, own = 0;
-    for (int k = 0; k < x->rank; k++) if (s->out >> k & 1) outs *= dim_hint(g, x->dims[k]);
+    for (int k = 0; k < c->rank; k++) if (s->out >> k & 1) outs *= dim_hint(g, c->space[k]);
     for (int i = 0; i < c->visit.n; i++) {
         Visit *v = c->visit.at[i];
         if (!v->inner) continue;
@@ -532,6 +757,7 @@ static bool cone_pays(Cone *c, const Stream *s)
     }
     if (rows < LEAST_ROWS) refuse_cone(c, c->out->in[0], c->out, "too few rows to fill vectors: partly fused");
     else if (steps < LEAST_STEPS) refuse_cone(c, c->out->in[0], c->out, "the axis is short: partly fused");
+    else if (!s->out && own > MAX_OWN) refuse_cone(c, c->out->in[0], c->out, "its contraction is long, and goes faster in a kernel of its own: partly fused");
     else if (s->nfold == 1) {            /* no cascade: only the store between is saved */
         int64_t kept = space_count_hint(g, x->rank, x->dims) / outs;
         if (outs > MAX_OUT || own > 128 || kept < LEAST_KEPT) refuse_cone(c, c->out->in[0], c->out, "keeping what is between costs less: partly fused");
@@ -546,8 +772,9 @@ static void receipt_add(Cone *c, const StreamFold *f)
     bool chained = dep_of(c, f->node->in[0]) & DEP_d;
     Receipt r = { f->node, f->pivot ? "maximum, rank 0: the pivot; it moves while the axis is passed over"
         : !chained ? "sum, rank 0: needs no fold before it; partial sums are added up"
-        : f->advance ? arena_fmt(w->arena, "sum, rank %d, pivot form: every exponent is x - max x <= 0, so each term lies in [0, 1] times what it weighs; times exp(old - new) when the pivot moves%s", f->rank,
-            f->node == c->out ? "; what else depends on the folds before it is a factor in the end" : "")
+        : f->advance && !f->nterm ? arena_fmt(w->arena, "sum, rank %d, pivot form: every exponent is x - max x <= 0, so each term lies in [0, 1] times what it weighs; times exp(old - new) when the pivot moves%s", f->rank,
+            f->finish ? "; what else depends on the folds before it is a factor in the end" : "")
+        : f->nterm ? arena_fmt(w->arena, "sum, rank %d, pivot form: beside it %d other sums move it", f->rank, f->nterm)
         : arena_fmt(w->arena, "sum, rank %d, deferred form: the folds before it are one factor in the end", f->rank) };
     vec_push(w->arena, &w->all->receipt, r);
 }
@@ -560,35 +787,22 @@ static bool cone_take(Cone *c)
     if (!cone_legal(c)) return false;
     Cascade *q = NEW(f->arena, Cascade);
     Stream *s = &q->stream;
-    q->rank = x->rank; q->space = x->dims; q->out = c->out;
+    q->rank = c->rank; q->space = c->space; q->out = c->out;
     s->axis = c->axis; s->lane = c->lane;
-    int n = 1, inner = 0;
+    int n = 0, inner = 0;
     for (int i = 0; i < c->visit.n; i++) { n += c->visit.at[i]->fold; inner += c->visit.at[i]->inner; }
-    if (n > 8) { refuse_cone(c, x, c->out, "the kernel is full"); return false; }
-    s->fold = NEWS(f->arena, StreamFold, n);
+    if (n > MAX_FOLDS) { refuse_cone(c, x, c->out, "the kernel is full"); return false; }
+    s->fold = NEWS(f->arena, StreamFold, MAX_FOLDS);
     s->inner = NEWS(f->arena, StreamInner, inner + 1);
-    uint32_t rows = 0;
-    for (int id = 0; id < c->out->id; id++) {        /* in the order of their numbers, so each after those that it needs */
+    uint32_t rows = axis_bit(c->axis);
+    for (int id = 0; id < f->nodes; id++) {          /* in the order of their numbers, so each after those that it needs */
         Visit *v = visit_get(f, g->node.at[id]);
         if (!v || v->place != PLACE_in) continue;
         if (v->fold) s->fold[s->nfold++] = (StreamFold){ .node = v->n, .in = v->in };
         if (v->inner) s->inner[s->ninner++] = (StreamInner){ v->n, v->idx };
-        if (v->fold || v->inner)
-            for (int a = 0; a < x->rank; a++) if (index_uses(v->n->rank, v->idx, dim_idx(g, SPACE_VAR + a, x->dims[a]))) rows |= 1u << a;
+        if (v->inner || (v->fold && !v->result)) rows |= axes_used(c, v);
     }
-    Dim **in = NEWS(f->arena, Dim *, x->rank + 1), **at = NEWS(f->arena, Dim *, x->rank + 1);
-    int r = 0;
-    for (int k = 0; k < x->rank; k++) {
-        in[k] = dim_idx(g, SPACE_VAR + k, x->dims[k]);
-        if (!(c->out->axes >> k & 1)) at[r++] = in[k];
-        if (k != c->axis && !(rows >> k & 1) && !dim_is(x->dims[k], 1)) s->out |= 1u << k;
-    }
-    s->fold[s->nfold++] = (StreamFold){ .node = c->out, .in = in };
-    for (int i = 0; i < s->nfold - 1; i++)
-        for (int k = 0; k < s->fold[i].node->rank; k++) {
-            const Node *m = s->fold[i].node;
-            for (int a = 0; a < x->rank; a++) if ((s->out >> a & 1) && index_uses(m->rank, visit_get(f, m)->idx, in[a])) refuse_cone(c, m, c->out, "it differs along an axis of the result");
-        }
+    for (int i = 0; i < s->nfold; i++) s->out |= s->fold[i].out = axes_used(c, visit_get(f, s->fold[i].node)) & ~rows;
     if (c->why || !cone_pays(c, s)) return false;
     for (int i = 0; i < s->nfold; i++)
         if (s->fold[i].node->kind == FOLD_max) {
@@ -596,11 +810,7 @@ static bool cone_take(Cone *c)
             s->fold[i].cur = stand_in(f, s->fold[i].node);
         }
     for (int i = 0; i < s->nfold; i++) if (!carrier_make(c, s, &s->fold[i])) return false;
-    for (int i = 0; i < s->nfold; i++) {
-        int most = 0;
-        for (int k = 0; k < i; k++) if ((dep_of(c, s->fold[i].node->in[0]) & DEP_d) && s->fold[k].stage >= most) most = s->fold[k].stage + 1;
-        s->fold[i].stage = most;
-    }
+    for (int i = 0; i < s->nfold; i++) s->fold[i].stage = dep_of(c, s->fold[i].node->in[0]) & DEP_d ? 1 : 0;
     for (int i = 0; i < s->nfold; i++) receipt_add(c, &s->fold[i]);
     q->node = NEWS(f->arena, Node *, c->visit.n + 1);
     q->coord = NEWS(f->arena, Dim **, c->visit.n + 1);
@@ -611,9 +821,6 @@ static bool cone_take(Cone *c)
         q->node[q->nnode] = v->n;
         q->coord[q->nnode++] = v->idx;
     }
-    f->all->claim[c->out->id] = f->all->n;
-    q->node[q->nnode] = c->out;
-    q->coord[q->nnode++] = at;
     vec_push(f->arena, &f->all->at, q);
     f->all->n++;
     return true;
@@ -630,6 +837,28 @@ static int only_axis(const Node *n)
         axis = k;
     }
     return n->kind == FOLD_sum && n->dt == DT_f32 ? axis : -1;
+}
+
+/* Folds along the same axis, as far as they fit into the same kernel. */
+static int further_results(Finder *f, const Cone *first, Node **more)
+{
+    int n = 0, all = 0, least = f->nodes;
+    Cone c;
+    const Dim *steps = first->out->in[0]->dims[first->axis];
+    for (int i = 0; i < first->visit.n; i++) if (first->visit.at[i]->inner && first->visit.at[i]->n->id < least) least = first->visit.at[i]->n->id;
+    for (int id = least + 1; id < f->nodes && n < MAX_MORE; id++) {
+        Node *r = f->g->node.at[id];
+        int axis = r != first->out && f->live[id] && r->op == OP_fold && f->all->claim[id] < 0 ? only_axis(r) : -1;
+        if (axis < 0 || r->in[0]->dims[axis] != steps) continue;
+        more[n] = r;
+        n += cone_try(f, first->out, first->axis, first->lane, n + 1, more, &c);
+    }
+    if (cone_try(f, first->out, first->axis, first->lane, n, more, &c) && cone_legal(&c)) return n;
+    for (int i = n, k = 0; k < i; k++) {             /* one by one, where they do not go all together */
+        more[all] = more[k];
+        all += cone_try(f, first->out, first->axis, first->lane, all + 1, more, &c) && cone_legal(&c);
+    }
+    return all;
 }
 
 static void readers_find(Finder *f)
@@ -662,8 +891,8 @@ void cascades_find(Ctx *cx, Arena *a, Graph *g, Cascades *all)
     for (int id = 0; id < f.nodes; id++) any |= g->node.at[id]->op == OP_fold;
     if (!any || list_has(cx->opt.off, "cascade")) return;
     readers_find(&f);
-    f.at = NEWS(a, Visit *, f.nodes + 1);
-    f.stamp = NEWS(a, int, f.nodes + 1);
+    f.at = NEWS(a, Visit *, f.nodes + MADE);
+    f.stamp = NEWS(a, int, f.nodes + MADE);
     for (int id = f.nodes - 1; id >= 0; id--) {
         Node *n = g->node.at[id];
         int axis = f.live[id] && n->op == OP_fold && all->claim[id] < 0 ? only_axis(n) : -1;
@@ -674,12 +903,15 @@ void cascades_find(Ctx *cx, Arena *a, Graph *g, Cascades *all)
         for (int k = 0; k < n->in[0]->rank; k++) {   /* rows: where contractions share most; with folds that wait for one another before without */
             Cone c;
             int64_t rows = dim_hint(g, n->in[0]->dims[k]);
-            if ((n->axes >> k & 1) || dim_is(n->in[0]->dims[k], 1) || !cone_try(&f, n, axis, k, &c) || !shares_rows(&c)) continue;
+            if ((n->axes >> k & 1) || dim_is(n->in[0]->dims[k], 1) || !cone_try(&f, n, axis, k, 0, NULL, &c) || !shares_rows(&c)) continue;
             bool chain = dep_of(&c, under_views(n->in[0])) & DEP_d;
             if (chain < cascade || (chain == cascade && rows <= most)) continue;
             best = c; most = rows; cascade = chain;
         }
-        if (!best.out || !cone_try(&f, n, axis, best.lane, &best)) continue;
+        if (!best.out) continue;
+        Node *more[MAX_MORE];
+        int nmore = cascade ? further_results(&f, &best, more) : 0;
+        if (!cone_try(&f, n, axis, best.lane, nmore, more, &best)) continue;
         if (!cone_take(&best) && (cascade || best.why)) {
             Refusal r = { best.from ? best.from : n->in[0], best.to ? best.to : n, "cascade", best.why ? best.why : "?" };
             vec_push(a, &all->refusal, r);

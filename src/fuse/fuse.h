@@ -109,6 +109,7 @@ const Node *operand_source(Planner *p, const Node *x, Dim *const *idx, Dim **at,
 typedef struct Candidate { Group *q; const Node *n; Dim **coord; uint32_t rows; } Candidate;    /* joining: its coordinates there; rows: axes it reduces */
 typedef const char *(*Allow)(Planner *p, Candidate *c);
 const char *allow_same_point(Planner *p, Candidate *c);
+const char *allow_each_row(Planner *p, Candidate *c);
 const char *allow_rows(Planner *p, Candidate *c);
 const char *allow_never(Planner *p, Candidate *c);        /* ends the search: no row behind it is tried */
 const char *allow_never_rows(Planner *p, Candidate *c);

@@ -143,6 +143,17 @@ const char *allow_same_point(Planner *p, Candidate *c)
     return find_index(p, c->q, c->n, self->rank, self->dims, view ? 1 : self->nin, view ? &self : self->in, &c->coord);
 }
 
+const char *allow_each_row(Planner *p, Candidate *c)
+{
+    const Group *q = c->q;
+    const char *no = allow_same_point(p, c);
+    if (no) return no;
+    for (int a = 0; a < q->rank; a++)
+        for (int k = 0; k < c->n->rank && ((q->rows | q->stream->out) >> a & 1); k++)
+            if (dim_uses(c->coord[k], SPACE_VAR + a)) return "a cascade keeps its rows in lanes: what has more than one number for each is read back";
+    return NULL;
+}
+
 const char *allow_rows(Planner *p, Candidate *c)
 {
     const Node *f = fold_whole(c->n), *x = f->in[0];

@@ -369,7 +369,7 @@ static void take_over_others(Planner *p, Group *q, const Node *n, int nin, Node 
 }
 
 /* ---- placing nodes ------------------------------------------------------------------------------------------------------------------------------------ */
-static int strength(SubKind k) { return k == SUB_dot ? 3 : k == SUB_rows ? 2 : k == SUB_map ? 1 : 0; }
+static int strength(SubKind k) { return k == SUB_stream ? 4 : k == SUB_dot ? 3 : k == SUB_rows ? 2 : k == SUB_map ? 1 : 0; }
 
 /* Kernels that n may join: of its operands, and of what reads the same memory; the strongest first, then the latest. */
 static int candidates(Planner *p, const Node *n, Group **out, const Node **via, int most)
@@ -382,7 +382,7 @@ static int candidates(Planner *p, const Node *n, Group **out, const Node **via, 
             const Node *x = s.at.at[i];
             for (int r = 0; r < (pass ? p->readers[x->id].n : 1) && c < most; r++) {
                 Group *q = pass ? group_of(p, p->readers[x->id].at[r]) : group_of(p, p->home[x->id]);
-                bool have = !q || !strength(q->kind) || (p->writers[x->id].n && !pass) || (pass && q->kind == SUB_dot);
+                bool have = !q || !strength(q->kind) || (p->writers[x->id].n && !pass) || (pass && (q->kind == SUB_dot || q->kind == SUB_stream));
                 for (int k = 0; k < c; k++) have |= out[k] == q;
                 if (have) continue;
                 out[c] = q; via[c++] = x;

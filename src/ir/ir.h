@@ -296,15 +296,25 @@ typedef enum SubKind { SUB_map, SUB_rows, SUB_dot, SUB_stream, SUB_scan, SUB_sca
 enum { SPACE_VAR = 2000, PART_VAR = 2100 };              /* PART_VAR: the part of the axis that is cut */
 /* The index of fold f's result where its operand (that of fold_whole(f)) is at `in`; returns the rank. */
 int fold_index(Graph *g, const Node *f, Dim *const *in, Dim **out);
-/* SUB_stream: folds along one axis of the space, passed over once. A fold of stage s needs folds of lower stages. While the axis is passed over, a maximum (pivot)
+/* SUB_stream: folds along one axis of the space, passed over once. A fold of stage 1 needs others. While the axis is passed over, a maximum (pivot)
  * stands for itself so far (`cur`; where that is -inf: 0) and a sum for 1; `advance` is the factor that a partial sum takes when the pivots move from `old` to
  * `cur`, `finish` the one that it takes in the end. old, cur: stand-ins of the fold's shape, no inputs of the graph. Factors: NULL is 1. */
-typedef struct StreamFold { Node *node; Dim *const *in; int stage, rank; bool pivot; Node *old, *cur, *advance, *finish; } StreamFold;
+/* Where F is a sum of several products, a partial sum also takes other partial sums, as they were, times factors: NULL is 0. Not where one of `pivots`, by number of fold, was -inf: there
+ * is nothing yet. */
+typedef struct StreamTerm { int of; uint32_t pivots; Node *advance, *finish; } StreamTerm;
+enum { MAX_FOLDS = 8, STREAM_TERMS = 4 };   /* of a stream; of a fold */
+typedef struct StreamFold {
+    Node *node; Dim *const *in;
+    int stage, rank; bool pivot;
+    uint32_t out;                       /* axes that only it has */
+    Node *old, *cur, *advance, *finish;
+    int nterm; StreamTerm term[STREAM_TERMS];
+} StreamFold;
 typedef struct StreamInner { Node *node; Dim *const *at; } StreamInner;      /* a contraction that stands at every point of row and axis, and its index there */
 typedef struct Stream {
-    int axis, lane;                     /* of the space: what is passed over; the rows that share what is read */
-    uint32_t out;                       /* axes that only the last fold has */
-    int nfold; StreamFold *fold;        /* in order of their numbers; the last is the result */
+    int axis, lane;                     /* of the space: what is passed over; the rows that share what is read, -1: there are few */
+    uint32_t out;                       /* axes that only results have, each its own */
+    int nfold; StreamFold *fold;        /* in order of their numbers */
     int ninner; StreamInner *inner;
 } Stream;
 /* A result: element coord[k](point) of the buffer of `into` gets the value of `node` at index at[k](point). A node's own result has into == node and

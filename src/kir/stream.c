@@ -16,7 +16,6 @@ typedef struct Streaming {
     Dim *j, *jb, *end;                  /* the axis; where the block starts and ends */
     int width;                          /* rows at once */
     int *state;                         /* scratch of each fold */
-    Dim *size;                          /* places of the result's own axes */
 } Streaming;
 
 /* Places of the axis in a block: whole tiles, and no more than the first cache holds of a few values. */
@@ -117,19 +116,25 @@ static Dim *state_offset(const Streaming *t, const StreamFold *f)
 {
     const Lowering *l = t->l;
     Dim *off = dim_const(t->g, 0);
-    bool last = f == &t->s->fold[t->s->nfold - 1];
-    for (int a = 0; a < l->sub->rank && last; a++)
-        if (t->s->out >> a & 1) off = dim_add(t->g, dim_mul(t->g, off, l->sub->space[a]), dim_idx(t->g, SPACE_VAR + a, l->sub->space[a]));
+    for (int a = 0; a < l->sub->rank; a++)
+        if (f->out >> a & 1) off = dim_add(t->g, dim_mul(t->g, off, l->sub->space[a]), dim_idx(t->g, SPACE_VAR + a, l->sub->space[a]));
     return dim_add(t->g, dim_mulc(t->g, off, t->width), lane_offset(l));
 }
 
-/* Opens loops over the axes that only the result has; tiled: the last in tiles of rows. */
-static int out_open(const Streaming *t, KLoop **o, bool tiled)
+static KVal *state_load(const Streaming *t, const StreamFold *f)
+{
+    return scratch_load(t->l, t->state[f - t->s->fold], f->node->dt, state_offset(t, f), f->node);
+}
+
+static void state_store(const Streaming *t, const StreamFold *f, KVal *v) { scratch_store(t->l, t->state[f - t->s->fold], v, state_offset(t, f)); }
+
+/* Opens loops over the axes that only f has; tiled: the last in tiles of rows. */
+static int out_open(const Streaming *t, const StreamFold *f, KLoop **o, bool tiled)
 {
     Lowering *l = t->l;
     int n = 0;
     for (int a = 0; a < l->sub->rank; a++)
-        if (t->s->out >> a & 1) o[n++] = loop_new(l, dim_idx(t->g, SPACE_VAR + a, l->sub->space[a]), false);
+        if (f->out >> a & 1) o[n++] = loop_new(l, dim_idx(t->g, SPACE_VAR + a, l->sub->space[a]), false);
     if (n && tiled) o[n - 1]->tile = tile_of_rows(l->k->vec_var ? l->nv : 1, TILE_ROWS, dim_hint(t->g, o[n - 1]->extent));
     return n;
 }
@@ -160,7 +165,7 @@ static KVal *factor(const Streaming *t, const StreamFold *f, const Node *n)
     Dim *map[SPACE_VAR + MAX_RANK] = { 0 }, *at[MAX_RANK] = { 0 };
     if (!n) return NULL;
     map[t->j->var] = dim_const(t->g, 0);
-    for (int a = 0; a < t->l->sub->rank; a++) if (t->s->out >> a & 1) map[SPACE_VAR + a] = map[t->j->var];
+    for (int a = 0; a < t->l->sub->rank; a++) if (f->out >> a & 1) map[SPACE_VAR + a] = map[t->j->var];
     for (int k = 0; k < n->rank; k++) at[k] = dim_subst(t->g, f->in[k], SPACE_VAR + MAX_RANK, map);
     return demand(t->l, n, at);
 }
@@ -180,9 +185,45 @@ static KVal *two(Lowering *l, Op op, KVal *a, KVal *b)
     return val_ew(l, op, a->dt, 2, in);
 }
 
-static KVal *advanced(Lowering *l, KVal *old, KVal *by, KVal *block)
+/* A partial sum of f, moved to other pivots (or, at the end, to the sums themselves): was[i] are the partial sums before, NULL for those that each place has for itself. */
+static KVal *moved_sum(const Streaming *t, const StreamFold *f, KVal *old, bool end, KVal *const *was)
 {
-    return two(l, OP_add, by ? two(l, OP_mul, old, by) : old, block);
+    Lowering *l = t->l;
+    KVal *by = factor(t, f, end ? f->finish : f->advance), *now = by ? two(l, OP_mul, old, by) : old;
+    for (int i = 0; i < f->nterm; i++) {
+        const StreamTerm *e = &f->term[i];
+        KVal *times = factor(t, f, end ? e->finish : e->advance);
+        if (!times) continue;
+        KVal *more = two(l, OP_mul, times, was[e->of] ? was[e->of] : state_load(t, &t->s->fold[e->of])), *low = val_const(l, more->dt, scalar_min(more->dt)), *zero = val_const(l, more->dt, (Scalar){ 0 });
+        for (int k = 0; k < t->s->nfold && !end; k++) {
+            if (!(e->pivots >> k & 1)) continue;
+            KVal *eq[3] = { was[k], low }, *in[3] = { NULL, zero, more };
+            in[0] = val_ew(l, OP_eq, DT_bool, 2, eq);
+            more = val_ew(l, OP_where, more->dt, 3, in);
+        }
+        now = two(l, OP_add, now, more);
+    }
+    return now;
+}
+
+/* Folds with axes of their own: those that need others' partial sums before these move. */
+static int wide_order(const Stream *s, int stage, const StreamFold **list)
+{
+    uint32_t done = 0;
+    int n = 0;
+    for (bool again = true; again;) {
+        again = false;
+        for (int i = 0; i < s->nfold; i++) {
+            bool wait = (done >> i & 1) || !s->fold[i].out || (stage >= 0 && s->fold[i].stage != stage);
+            for (int k = 0; k < s->nfold && !wait; k++)
+                for (int e = 0; e < s->fold[k].nterm; e++) wait |= s->fold[k].term[e].of == i && !(done >> k & 1) && s->fold[k].out;
+            if (wait) continue;
+            done |= 1u << i;
+            list[n++] = &s->fold[i];
+            again = true;
+        }
+    }
+    return n;
 }
 
 /* ---- a block --------------------------------------------------------------------------------------------------------------------------------- */
@@ -194,7 +235,7 @@ static void block_folds(const Streaming *t, int stage, bool inner, KFold **acc)
     const Stream *s = t->s;
     bool any = inner;
     for (int i = 0; i < s->nfold; i++)
-        if (s->fold[i].stage == stage && !(i == s->nfold - 1 && s->out)) { acc[i] = fold_new(l, s->fold[i].node); any = true; }
+        if (s->fold[i].stage == stage && !s->fold[i].out) { acc[i] = fold_new(l, s->fold[i].node); any = true; }
     if (!any) return;
     KLoop *o = block_open_loop(t, inner ? TILE_ROWS : 1);
     for (int i = 0; inner && i < s->ninner; i++) demand(l, s->inner[i].node, s->inner[i].at);
@@ -213,17 +254,43 @@ static bool starts_with_maxima(const Stream *s)
     int n = 0;
     for (int i = 0; i < s->nfold; i++) {
         if (s->fold[i].stage) continue;
-        if (s->fold[i].node->kind != FOLD_max || (i == s->nfold - 1 && s->out)) return false;
+        if (s->fold[i].node->kind != FOLD_max || s->fold[i].out) return false;
         n++;
     }
     return s->ninner && n;
 }
 
-static void lower_stage(const Streaming *t, int stage)
+/* While the axis is passed over, a sum counts as 1. */
+static void sum_stands(const Streaming *t, const StreamFold *f)
+{
+    Dim *idx[MAX_RANK] = { 0 };
+    fold_index(t->g, f->node, f->in, idx);
+    memo_put(t->l, f->node, idx, val_const(t->l, f->node->dt, (Scalar){ .f = 1 }));
+}
+
+/* A result with axes of its own is folded over the block for each place of these. */
+static void lower_wide(const Streaming *t, const StreamFold *f, KVal *const *was)
+{
+    Lowering *l = t->l;
+    factor(t, f, f->advance);            /* before the loops */
+    KLoop *o[MAX_RANK];
+    int n = out_open(t, f, o, true);
+    KFold *a = fold_new(l, f->node);
+    KLoop *in = block_open_loop(t, 1);
+    KVal *v = demand(l, f->node->in[0], f->in);
+    a->loop = in;
+    fold_update(l, a, v, f->in);
+    block_close_loop(t, in);
+    KVal *block = fold_result(l, a), *old = state_load(t, f);
+    state_store(t, f, f->pivot ? two(l, OP_max, old, block) : two(l, OP_add, moved_sum(t, f, old, false, was), block));
+    out_close(t, o, n);
+}
+
+static void lower_stage(const Streaming *t, int stage, KVal **was)
 {
     Lowering *l = t->l;
     const Stream *s = t->s;
-    KFold *acc[8] = { 0 };
+    KFold *acc[MAX_FOLDS] = { 0 };
     bool tiled = stage == 0 && starts_with_maxima(s);
     if (stage == 0 && s->ninner && !tiled) {
         KLoop *o = block_open_loop(t, TILE_ROWS);
@@ -231,38 +298,61 @@ static void lower_stage(const Streaming *t, int stage)
         block_close_loop(t, o);
     }
     block_folds(t, stage, tiled, acc);
+    for (int i = 0; i < s->nfold; i++) if (acc[i]) was[i] = state_load(t, &s->fold[i]);
     for (int i = 0; i < s->nfold; i++) {
         const StreamFold *f = &s->fold[i];
         if (!acc[i]) continue;
         Dim *idx[MAX_RANK] = { 0 };
         fold_index(t->g, f->node, f->in, idx);
-        KVal *block = fold_result(l, acc[i]), *old = scratch_load(l, t->state[i], f->node->dt, state_offset(t, f), f->node), *now;
+        KVal *block = fold_result(l, acc[i]), *old = was[i], *now;
         if (f->pivot) {
             now = two(l, OP_max, old, block);
             KVal *safe = safe_pivot(l, now);
             memo_put(l, f->old, idx, old);
             memo_put(l, f->cur, idx, safe);
             memo_put(l, f->node, idx, safe);
-        } else {
-            now = advanced(l, old, factor(t, f, f->advance), block);
-            memo_put(l, f->node, idx, val_const(l, f->node->dt, (Scalar){ .f = 1 }));
-        }
-        scratch_store(l, t->state[i], now, state_offset(t, f));
+        } else now = two(l, OP_add, moved_sum(t, f, old, false, was), block);
+        state_store(t, f, now);
     }
-    const StreamFold *f = &s->fold[s->nfold - 1];
-    if (f->stage != stage || !s->out) return;
-    KVal *by = factor(t, f, f->advance);
+    const StreamFold *wide[MAX_FOLDS];
+    int n = wide_order(s, stage, wide);
+    for (int i = 0; i < n; i++) lower_wide(t, wide[i], was);
+}
+
+static KVal *finished(const Streaming *t, const StreamFold *f, KVal *const *was)
+{
+    Lowering *l = t->l;
+    Dim *idx[MAX_RANK] = { 0 };
+    fold_index(t->g, f->node, f->in, idx);
+    KVal *v = state_load(t, f);
+    if (f->pivot) memo_put(l, f->cur, idx, safe_pivot(l, v));
+    if (!f->pivot) v = moved_sum(t, f, v, true, was);
+    memo_put(l, f->node, idx, v);
+    return v;
+}
+
+/* A result with axes of its own, and where it goes to: by a loop that only copies, since lanes lie together in scratch, and mostly apart in the result. */
+static void finish_wide(const Streaming *t, const StreamFold *f, KVal *const *was)
+{
+    Lowering *l = t->l;
+    factor(t, f, f->finish);             /* before the loops */
     KLoop *o[MAX_RANK];
-    int n = out_open(t, o, true);
-    KFold *a = fold_new(l, f->node);
-    KLoop *in = block_open_loop(t, 1);
-    KVal *v = demand(l, f->node->in[0], f->in);
-    a->loop = in;
-    fold_update(l, a, v, f->in);
-    block_close_loop(t, in);
-    KVal *block = fold_result(l, a), *old = scratch_load(l, t->state[s->nfold - 1], f->node->dt, state_offset(t, f), f->node);
-    scratch_store(l, t->state[s->nfold - 1], advanced(l, old, by, block), state_offset(t, f));
+    int n = out_open(t, f, o, false);
+    KVal *v = finished(t, f, was);
+    state_store(t, f, v);
     out_close(t, o, n);
+    for (int k = 0; k < l->sub->nstore; k++) {
+        if (l->sub->store[k].node != f->node) continue;
+        n = out_open(t, f, o, false);
+        store_add(l, &l->sub->store[k], state_load(t, f), COMBINE_set);
+        out_close(t, o, n);
+    }
+}
+
+static bool is_wide(const Stream *s, const Node *n)
+{
+    for (int i = 0; i < s->nfold; i++) if (s->fold[i].node == n) return s->fold[i].out;
+    return false;
 }
 
 static void lower_end(const Streaming *t)
@@ -270,30 +360,16 @@ static void lower_end(const Streaming *t)
     Lowering *l = t->l;
     const Stream *s = t->s;
     memo_clear(l);
-    for (int i = 0; i < s->nfold; i++) {
-        const StreamFold *f = &s->fold[i];
-        bool last = i == s->nfold - 1;
-        Dim *idx[MAX_RANK] = { 0 };
-        fold_index(t->g, f->node, f->in, idx);
-        KVal *by = factor(t, f, f->finish), *turned = NULL;
-        KLoop *o[MAX_RANK];
-        int n = last ? out_open(t, o, false) : 0;
-        KVal *v = scratch_load(l, t->state[i], f->node->dt, state_offset(t, f), f->node);
-        if (f->pivot) memo_put(l, f->cur, idx, safe_pivot(l, v));
-        if (by) v = two(l, OP_mul, v, by);
-        memo_put(l, f->node, idx, v);
-        for (int k = 0; last && k < l->sub->nstore; k++) {
-            const SubStore *st = &l->sub->store[k];
-            v = demand(l, st->node, st->at);
-            if (n && l->sub->nstore == 1 && st->node->dt == DT_f32 && v->block == l->cur) scratch_store(l, t->state[i], turned = v, state_offset(t, f));
-            else store_add(l, st, v, COMBINE_set);
-        }
-        out_close(t, o, n);
-        if (!turned) continue;
-        n = out_open(t, o, false);               /* a loop that only copies: lanes lie together in scratch, and mostly apart in the result */
-        store_add(l, &l->sub->store[0], scratch_load(l, t->state[i], DT_f32, state_offset(t, f), f->node), COMBINE_set);
-        out_close(t, o, n);
+    KVal *was[MAX_FOLDS] = { 0 };
+    for (int i = 0; i < s->nfold; i++) if (!s->fold[i].out) was[i] = state_load(t, &s->fold[i]);
+    for (int i = 0; i < s->nfold; i++) if (!s->fold[i].out) finished(t, &s->fold[i], was);
+    for (int k = 0; k < l->sub->nstore; k++) {
+        const SubStore *st = &l->sub->store[k];
+        if (!is_wide(s, st->node)) store_add(l, st, demand(l, st->node, st->at), COMBINE_set);
     }
+    const StreamFold *wide[MAX_FOLDS];
+    int n = wide_order(s, -1, wide);
+    for (int i = 0; i < n; i++) finish_wide(t, wide[i], was);
 }
 
 /* ---- scratch in place ----------------------------------------------------------------------------------------------------------------------- */
@@ -387,18 +463,18 @@ void lower_stream(Lowering *l)
     t.end = dim_min(g, dim_addc(g, t.jb, steps), hi);
     if (lo || hi != t.j->a) l->k->note = bounds_note(l, lo ? lo : dim_const(g, 0), hi, first);
     t.state = NEWS(l->arena, int, s->nfold);
-    t.size = dim_const(g, 1);
-    for (int a = 0; a < l->sub->rank; a++) if (s->out >> a & 1) t.size = dim_mul(g, t.size, l->sub->space[a]);
+    for (int k = 0; k < l->sub->nstore; k++) l->done[k] = 1;         /* what is demanded meanwhile is not yet complete */
     l->streaming = &t;
     int stages = 0;
     for (int i = 0; i < s->nfold; i++) {
         const StreamFold *f = &s->fold[i];
-        bool result = i == s->nfold - 1;
         if (f->stage >= stages) stages = f->stage + 1;
-        t.state[i] = scratch_new(l, f->node->dt, f->node, dim_mulc(g, result ? t.size : dim_const(g, 1), t.width));
+        Dim *size = dim_const(g, t.width);
+        for (int a = 0; a < l->sub->rank; a++) if (f->out >> a & 1) size = dim_mul(g, size, l->sub->space[a]);
+        t.state[i] = scratch_new(l, f->node->dt, f->node, size);
         KLoop *o[MAX_RANK];
-        int n = result ? out_open(&t, o, false) : 0;
-        scratch_store(l, t.state[i], val_const(l, f->node->dt, f->pivot ? scalar_min(f->node->dt) : (Scalar){ 0 }), state_offset(&t, f));
+        int n = out_open(&t, f, o, false);
+        state_store(&t, f, val_const(l, f->node->dt, f->pivot ? scalar_min(f->node->dt) : (Scalar){ 0 }));
         out_close(&t, o, n);
     }
     KLoop *blocks = loop_new(l, t.jb, false);
@@ -406,7 +482,9 @@ void lower_stream(Lowering *l)
     blocks->step = steps;
     blocks->times = dim_ceildiv(g, l->sub->space[s->axis], dim_const(g, steps));
     bool skips = stream_skips(l, t.j, t.jb, t.end, steps, row, first, last);
-    for (int stage = 0; stage < stages; stage++) lower_stage(&t, stage);
+    KVal *was[MAX_FOLDS] = { 0 };
+    for (int i = 0; i < s->nfold; i++) if (!s->fold[i].pivot) sum_stands(&t, &s->fold[i]);
+    for (int stage = 0; stage < stages; stage++) lower_stage(&t, stage, was);
     loop_close(l, blocks);
     lower_end(&t);
     rows_in_place(l, blocks);

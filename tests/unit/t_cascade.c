@@ -121,6 +121,94 @@ ATTENTION(attention_special, usual, 1,
 ATTENTION(attention_decoding, ((Sizes){ 2, 2, 1, 300, 16, 16 }), 0, (void)b; return s;)
 ATTENTION(attention_short, ((Sizes){ 2, 2, 40, 8, 16, 16 }), 0, (void)b; return s;)
 
+/* What FlashAttention returns besides: log-sum-exp of the scores, from the same folds as the weights; and these themselves. */
+static Node *softmax_parts(Bench *b, Node *s, Node **most, Node **sum)
+{
+    uint32_t last = axis_bit(s->rank - 1);
+    *most = g_fold(b->g, FOLD_max, s, last, true);
+    Node *e = g1(b->g, OP_exp, g2(b->g, OP_sub, s, *most));
+    *sum = g_fold(b->g, FOLD_sum, e, last, true);
+    return e;
+}
+static void logsumexp_graph(Bench *b)
+{
+    Node *q = dims_of(b, usual, false, 0), *k = dims_of(b, usual, false, 1), *v = dims_of(b, usual, true, 1), *most, *sum;
+    next(b);
+    Node *s = scores_of(b, q, k);
+    next(b);
+    Node *e = softmax_parts(b, s, &most, &sum);
+    output(b, g2(b->g, OP_add, most, g1(b->g, OP_log, sum)));
+    output(b, most);
+    output(b, g2(b->g, OP_mul, sum, sum));
+    output(b, g_matmul(b->g, g2(b->g, OP_div, e, sum), v));
+}
+static void logsumexp(void **state) { check(state, logsumexp_graph, 2e-5, 1); }
+
+/* No values: logits of a classifier and the log-sum-exp of each row. */
+static void logits_graph(Bench *b)
+{
+    Node *x = input(b, DT_f32, DIMS(70, 24)), *w = input(b, DT_f32, DIMS(24, 1500)), *most, *sum;
+    next(b);
+    Node *s = g_matmul(b->g, x, w);
+    next(b);
+    softmax_parts(b, s, &most, &sum);
+    output(b, g2(b->g, OP_add, g1(b->g, OP_log, sum), most));
+}
+static void logits(void **state) { check(state, logits_graph, 2e-5, 1); }
+
+/* The same weights for two sets of values, of one width and of two; a third result of each row. */
+static void two_values(Bench *b, int64_t e)
+{
+    Sizes wide = usual;
+    wide.e = e;
+    Node *q = dims_of(b, usual, false, 0), *k = dims_of(b, usual, false, 1), *v = dims_of(b, usual, true, 1), *u = dims_of(b, wide, true, 1), *t = input(b, DT_f32, DIMS(1, 1, 1, 150));
+    next(b);
+    Node *s = scores_of(b, q, k), *w = g_softmax(b->g, s, axis_bit(3), false);
+    output(b, g_matmul(b->g, w, v));
+    output(b, g_matmul(b->g, w, u));
+    output(b, g_fold(b->g, FOLD_sum, g2(b->g, OP_mul, w, t), axis_bit(3), false));
+}
+static void same_width_graph(Bench *b) { two_values(b, 13); }
+static void same_width(void **state) { check(state, same_width_graph, 2e-5, 1); }
+static void two_widths_graph(Bench *b) { two_values(b, 31); }
+static void two_widths(void **state) { check(state, two_widths_graph, 2e-5, 1); }
+
+/* Carriers of several sums: entropy and second moment of the weights, cross-entropy with soft labels, about the maximum and about the log-sum-exp; alone and beside
+ * attention's own result. In the masked form whole blocks have no weight (and labels none there), so the pivot comes late. */
+static void moments(Bench *b, bool masked, bool values)
+{
+    Sizes z = { 2, 2, 77, 700, 20, 13 };
+    Graph *g = b->g;
+    Node *q = dims_of(b, z, false, 0), *k = dims_of(b, z, false, 1), *labels = input(b, DT_f32, DIMS(2, 1, 77, 700)), *v = dims_of(b, z, true, 1);
+    next(b);
+    Node *s = scores_of(b, q, k), *from = g2(g, OP_le, count_of(b, 450), place_of(b, s, 3));
+    if (masked) s = g_where(g, from, s, fill_of(b, -80));
+    Node *lw = g_softmax(g, s, axis_bit(3), true), *w = g_softmax(g, s, axis_bit(3), false), *far = g2(g, OP_sub, s, g_fold(g, FOLD_max, s, axis_bit(3), true));
+    output(b, g_fold(g, FOLD_sum, g2(g, OP_mul, w, lw), axis_bit(3), false));
+    output(b, g_fold(g, FOLD_sum, g2(g, OP_mul, g2(g, OP_mul, far, far), w), axis_bit(3), false));
+    if (masked) labels = g_where(g, from, labels, fill_of(b, 0));
+    output(b, g_fold(g, FOLD_sum, g2(g, OP_mul, labels, lw), axis_bit(3), true));
+    if (values) output(b, g_matmul(g, w, v));
+}
+static void moments_alone_graph(Bench *b) { moments(b, false, false); }
+static void moments_alone(void **state) { check(state, moments_alone_graph, 1e-4, 1); }
+static void moments_beside_graph(Bench *b) { moments(b, false, true); }
+static void moments_beside(void **state) { check(state, moments_beside_graph, 1e-4, 1); }
+static void moments_masked_graph(Bench *b) { moments(b, true, true); }
+static void moments_masked(void **state) { check(state, moments_masked_graph, 1e-4, 1); }
+
+/* Values weighted by weight and logarithm: the partial sums that it needs have as many places as the result. -inf gives NaN, as 0 * -inf does. */
+static void weighted_logs_graph(Bench *b)
+{
+    Node *q = dims_of(b, usual, false, 0), *k = dims_of(b, usual, false, 1), *v = dims_of(b, usual, true, 1), *m = input(b, DT_f32, DIMS(77, 150));
+    float *x = b->in[3].data;
+    for (int j = 0; j < 150; j++) { x[150 * 3 + j] = -INFINITY; if (j < 120) x[150 * 4 + j] = -INFINITY; }
+    next(b);
+    Node *s = g2(b->g, OP_add, scores_of(b, q, k), m);
+    output(b, g_matmul(b->g, g2(b->g, OP_mul, g_softmax(b->g, s, axis_bit(3), false), g_softmax(b->g, s, axis_bit(3), true)), v));
+}
+static void weighted_logs(void **state) { check(state, weighted_logs_graph, 1e-4, 1); }
+
 /* Scores that are needed elsewhere are computed apart. */
 static void scores_kept_graph(Bench *b)
 {
@@ -323,15 +411,16 @@ static void carrier_algebra(void **state)
     if (guard_call(&d->cx, algebra_item, &b) != E_OK) fail_msg("%s", d->cx.text);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);       /* t_cascade NAME: with * and ? */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_plain), cmocka_unit_test(attention_one_block), cmocka_unit_test(attention_long), cmocka_unit_test(attention_bias),
         cmocka_unit_test(attention_bias_of_steps), cmocka_unit_test(attention_bool_mask), cmocka_unit_test(attention_causal), cmocka_unit_test(attention_window), cmocka_unit_test(attention_window_whole),
         cmocka_unit_test(attention_prefix), cmocka_unit_test(attention_dilated), cmocka_unit_test(attention_documents), cmocka_unit_test(attention_packed), cmocka_unit_test(attention_packed_prefix),
         cmocka_unit_test(attention_packed_order), cmocka_unit_test(attention_packed_wide), cmocka_unit_test(attention_lengths),
         cmocka_unit_test(attention_cap), cmocka_unit_test(attention_alibi), cmocka_unit_test(attention_empty_rows), cmocka_unit_test(attention_special),
-        cmocka_unit_test(attention_decoding), cmocka_unit_test(attention_short), cmocka_unit_test(scores_kept), cmocka_unit_test(grouped),
+        cmocka_unit_test(attention_decoding), cmocka_unit_test(attention_short), cmocka_unit_test(logsumexp), cmocka_unit_test(logits), cmocka_unit_test(same_width), cmocka_unit_test(two_widths), cmocka_unit_test(moments_alone), cmocka_unit_test(moments_beside), cmocka_unit_test(moments_masked), cmocka_unit_test(weighted_logs), cmocka_unit_test(scores_kept), cmocka_unit_test(grouped),
         cmocka_unit_test(logarithm), cmocka_unit_test(refused), cmocka_unit_test(pairs),
         cmocka_unit_test(windows), cmocka_unit_test(before_broadcast), cmocka_unit_test(carrier_algebra),
     };
