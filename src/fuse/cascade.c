@@ -465,6 +465,11 @@ static Moved moved(Cone *c, Node *n, const Subst *from, const Subst *to)
         return m;
     }
     switch (n->op) {
+    case OP_view:
+        a = moved(c, n->in[0], from, to);
+        a.ratio = view_of(g, n, a.ratio);
+        for (int i = 0; i < a.n; i++) { a.by[i] = view_of(g, n, a.by[i]); a.basis[i] = view_of(g, n, a.basis[i]); }
+        return a;
     case OP_mul:
         a = moved(c, n->in[0], from, to);
         b = moved(c, n->in[1], from, to);

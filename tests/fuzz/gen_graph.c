@@ -790,8 +790,13 @@ static void streamed_attention(Gen *s)
     }
     if (c) score.n = g_where(s->g, c, score.n, scalar_like(s, score.n, chance(s, 80) ? -INFINITY : -1e4));
     score.special |= c != NULL;         /* rows without any step are NaN */
+    Val scores = score;
     score = softmax_val(s, score, axis_bit(2), false);
-    keep(s, matmul_val(s, score, v));
+    if (chance(s, 25)) keep(s, fold_val(s, FOLD_sum, binary(s, OP_mul, score, scores), axis_bit(2), chance(s, 50)));
+    if (!c && chance(s, 40)) keep(s, fold_val(s, FOLD_sum, binary(s, OP_mul, score, softmax_val(s, scores, axis_bit(2), true)), axis_bit(2), false));
+    if (chance(s, 25)) { Val u = own_input(s, 3, (int64_t[]){ heads, steps, chance(s, 50) ? e : 1 + below(s, 9) }); if (u.n) keep(s, matmul_val(s, score, u)); }
+    if (chance(s, 25)) keep(s, fold_val(s, FOLD_max, scores, axis_bit(2), true));
+    if (chance(s, 90)) keep(s, matmul_val(s, score, v));
 }
 
 static void step_attention(Gen *s)
