@@ -778,7 +778,7 @@ static void receipt_add(Cone *c, const StreamFold *f)
     Receipt r = { f->node, f->pivot ? "maximum, rank 0: the pivot; it moves while the axis is passed over"
         : !chained ? "sum, rank 0: needs no fold before it; partial sums are added up"
         : f->advance && !f->nterm ? arena_fmt(w->arena, "sum, rank %d, pivot form: every exponent is x - max x <= 0, so each term lies in [0, 1] times what it weighs; times exp(old - new) when the pivot moves%s", f->rank,
-            f->finish ? "; what else depends on the folds before it is a factor in the end" : "")
+            f->out ? "; what else depends on the folds before it is a factor in the end" : "")
         : f->nterm ? arena_fmt(w->arena, "sum, rank %d, pivot form: beside it %d other sums move it", f->rank, f->nterm)
         : arena_fmt(w->arena, "sum, rank %d, deferred form: the folds before it are one factor in the end", f->rank) };
     vec_push(w->arena, &w->all->receipt, r);
