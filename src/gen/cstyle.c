@@ -47,6 +47,7 @@ static void escape_walk(Escape *x, const KBlock *b, int nv)
         case KS_update: {
             uint8_t vary = s->vary | s->fold->vary;
             escape_use(x, s->fold->value, seg, vary);
+            escape_use(x, s->fold->power, seg, vary);
             escape_use(x, s->fold->mul_a, seg, vary);
             escape_use(x, s->fold->mul_b, seg, vary);
             escape_use(x, s->fold->index, seg, vary);
@@ -93,13 +94,14 @@ static uint8_t stmt_vary(const Printer *p, const KStmt *s)
     return v;
 }
 
-/* The product of a fused multiply-add is not printed on its own. */
+/* What an update computes by itself, the product of a fused multiply-add or a power of e, is not printed on its own. */
 static bool skipped(const KBlock *b, const KStmt *s)
 {
     if (s->kind == KS_fold || s->kind == KS_loop) return true;
     if (s->kind != KS_val) return false;
     if (s->val->kind == KV_const) return true;
-    for (int i = 0; i < b->stmt.n; i++)
+    for (int i = 0; i < b->stmt.n; i++) {
+        if (b->stmt.at[i].kind == KS_update && b->stmt.at[i].fold->power && b->stmt.at[i].fold->value == s->val) return true;
         if (b->stmt.at[i].kind == KS_update && b->stmt.at[i].fold->mul_a && b->stmt.at[i].fold->value == s->val) {
             for (int j = 0; j < b->stmt.n; j++) {            /* unless something else uses it */
                 const KStmt *u = &b->stmt.at[j];
@@ -109,6 +111,7 @@ static bool skipped(const KBlock *b, const KStmt *s)
             }
             return true;
         }
+    }
     return false;
 }
 

@@ -462,27 +462,7 @@ bool is_dear(const KVal *v)
     return v->op == OP_exp || v->op == OP_log || v->op == OP_tanh || v->op == OP_erf || v->op == OP_sigmoid;
 }
 
-/* Do both compute the same from the same elements? */
-static bool same_value(const KVal *a, const KVal *b, int depth)
-{
-    if (a == b) return true;
-    if (depth > 8 || a->kind != b->kind || a->op != b->op || a->dt != b->dt || a->nin != b->nin || a->nopnd || b->nopnd) return false;
-    if (a->kind == KV_load) return a->buf == b->buf && a->at.off == b->at.off && !a->at.npred && !b->at.npred && a->word == b->word;
-    if (a->kind == KV_const) return a->imm.u == b->imm.u;
-    if ((a->kind != KV_ew && a->kind != KV_cast) || a->saturate != b->saturate) return false;
-    for (int i = 0; i < a->nin; i++) if (!same_value(a->in[i], b->in[i], depth + 1)) return false;
-    return true;
-}
-
-/* x minus the largest x is not above 0, if it is a number. */
-static bool below_largest(const KVal *v)
-{
-    if (v->kind != KV_ew || v->op != OP_sub || v->in[1]->kind != KV_fold) return false;
-    const KFold *f = v->in[1]->fold;
-    return f->kind == FOLD_max && !f->running && f->value && same_value(v->in[0], f->value, 0);
-}
-
-/* The same where a cascade's blocks have had a part of the row: the maximum so far, of all that x may be by then. */
+/* Is it not above 0 because it is x minus the largest so far, where a cascade's blocks have had a part of the row: the maximum so far, of all that x may be by then. */
 static bool under_pivot(Graph *g, const Node *n)
 {
     const Node *m = n && n->op == OP_sub ? n->in[1] : NULL, *x = m ? n->in[0] : NULL;
@@ -815,6 +795,7 @@ void print_update(Printer *p, const KStmt *s)
         return;
     }
     if (f->words) e = arena_fmt(p->arena, "dot%d%s(%s, %s, %s)", f->words, sv, operand(p, f->mul_a, vary), operand(p, f->mul_b, vary), a);
+    else if (f->power) e = arena_fmt(p->arena, "add_expdown_f32v(%s, %s)", a, operand(p, f->power, vary));
     else if (f->mul_a) e = arena_fmt(p->arena, "fma_%s%s(%s, %s, %s)", t, sv, operand(p, f->mul_a, vary), operand(p, f->mul_b, vary), a);
     else {
         const char *op = fold_op(f->kind, f->dt, &infix), *v = operand(p, f->value, vary);

@@ -44,6 +44,7 @@ struct KFold {                          /* an accumulator, declared before its o
     int words;                          /* > 0: the factors are words of so many terms (word.c): 4 bytes, unsigned and signed, or 2 of bf16 */
     bool unit; int room;                /* on a unit for tiles (unit.c): the buffer for copies of the rows; */
     int64_t unit_row, unit_along, unit_steps;   /* bytes of a row, its elements, registers along it */
+    KVal *power;                        /* or NULL: value is e to this and serves nothing else; it is at most 0, and 0 at one place of the row */
     KVal *index;                        /* arg folds: the position, i64 */
     KVal *result;
     KLoop *loop, *own;                  /* outermost of its loops; the one of them that runs in lanes, or NULL */
@@ -218,6 +219,9 @@ enum { UNIT_TILE_ROWS = 16, UNIT_TILE_BYTES = 64, UNIT_SQUARE = 32, UNIT_STEPS =
 bool unit_choose(LoopKernel *k, KLoop *vec, KFold *f, const KLoop *o, const KVal *x, int terms);
 void panel_choose(LoopKernel *k, KLoop *vec);                 /* panel.c */
 void buf_pack(KBuf *b);                                       /* it is packed, if not yet, in its own order */
+void sums_of_exp(LoopKernel *k);                              /* exp.c: sets KFold.power; in lanes */
+bool below_largest(const KVal *v);                            /* Is v, if it is a number, not above 0 because it is x minus the largest x of a row? */
+void count_uses(int *uses, const KBlock *b);                  /* how often each value is used, by id */
 void quantise_choose(LoopKernel *k);                          /* quantise.c: quantisations in lanes, without a division; after kernel_vary() */
 Dim *kernel_scratch(const LoopKernel *k, int buf);                       /* byte offset in the thread's scratch; buf = buf.n: the whole size */
 /* May `out` share its memory with `in`? Proved when every read of in is at the very element that is written, and not after the write. */

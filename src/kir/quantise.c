@@ -29,8 +29,7 @@ static bool step_serves(float step, int64_t most)
     return true;
 }
 
-/* How often each value is used. */
-static void count_uses(int *uses, const KBlock *b)
+void count_uses(int *uses, const KBlock *b)
 {
     for (int i = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
