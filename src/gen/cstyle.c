@@ -249,6 +249,8 @@ static void chunk_open(Printer *p, const KLoop *o, const char *v, const char *fr
 
 static void chunk_close(Printer *p, const KLoop *o)
 {
+    for (int i = 0; o == p->k->pivoted && i < o->body->stmt.n; i++)
+        if (o->body->stmt.at[i].kind == KS_update && o->body->stmt.at[i].fold->power) print_pivot(p, o, o->body->stmt.at[i].fold);
     chunk_folds(p, o, o->body, CHUNK_add);
     print_line(p, "}");
     chunk_folds(p, o, o->body, CHUNK_close);

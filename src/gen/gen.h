@@ -141,4 +141,5 @@ void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource
 /* gen_rows.c: rows kept in registers; false where that form does not serve, and nothing is done. */
 bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *w, bool bulk, KernelSource *out);      /* bulk: copies into shared memory run by themselves, blocks form clusters */
 void print_chunk(Printer *p, const KFold *f, const KLoop *o, ChunkPart part);
+void print_pivot(Printer *p, const KLoop *o, const KFold *sum);  /* behind a chunk of LoopKernel.pivoted, before it is added: is it to be done again? */
 #endif

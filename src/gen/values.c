@@ -341,7 +341,7 @@ static void lanes_close(Printer *p, const char *result)
 static void assign(Printer *p, const KVal *v, const char *e)
 {
     if (p->array[v->id]) print_line(p, "%s = %s;", name_of(p, v), e);
-    else print_line(p, "const %s%s v%d = %s;", ctype(v->dt), suffix(p, v->vary), v->id, e);
+    else print_line(p, "%s%s%s v%d = %s;", v == p->k->pivot ? "" : "const ", ctype(v->dt), suffix(p, v->vary), v->id, e);
 }
 
 /* The lvalue of a value that is filled by statements. */
@@ -754,11 +754,13 @@ void print_fold(Printer *p, const KFold *f)
 
 enum { FEW_SUMS = 8 };                   /* with more of them, the registers are for the accumulators */
 
+static const char *chunk_name(Printer *p, const KLoop *o) { return arena_fmt(p->arena, "s_%s_", print_var(p, o->var)); }
+
 /* A sum over the chunks of a loop, which stands beside the accumulator: in double precision, but in single for products and where few chunks are likely. */
 void print_chunk(Printer *p, const KFold *f, const KLoop *o, ChunkPart part)
 {
     bool lane = acc_vary(f) & VARY_lane, wide = !f->mul_a && dim_hint(p->g, loop_times(o)) > o->chunk;
-    const char *t = wide ? "f64" : "f32", *s = arena_fmt(p->arena, "s_%s_", print_var(p, o->var)), *sv = acc_suffix(f);
+    const char *t = wide ? "f64" : "f32", *s = chunk_name(p, o), *sv = acc_suffix(f);
     const char *to = !wide ? "" : lane ? "cvt_f32_f64v" : "(f64)", *back = !wide ? "" : lane ? "cvt_f64_f32v" : "(f32)";
     if (part == CHUNK_open) print_line(p, "%s%s %s%d%s;", t, sv, s, f->id, acc_dims(p, f));
     acc_each(p, f, true);
@@ -795,7 +797,7 @@ void print_update(Printer *p, const KStmt *s)
         return;
     }
     if (f->words) e = arena_fmt(p->arena, "dot%d%s(%s, %s, %s)", f->words, sv, operand(p, f->mul_a, vary), operand(p, f->mul_b, vary), a);
-    else if (f->power) e = arena_fmt(p->arena, "add_expdown_f32v(%s, %s)", a, operand(p, f->power, vary));
+    else if (f->power) e = arena_fmt(p->arena, "add_power_f32v(%s, %s)", a, operand(p, f->power, vary));
     else if (f->mul_a) e = arena_fmt(p->arena, "fma_%s%s(%s, %s, %s)", t, sv, operand(p, f->mul_a, vary), operand(p, f->mul_b, vary), a);
     else {
         const char *op = fold_op(f->kind, f->dt, &infix), *v = operand(p, f->value, vary);
@@ -864,16 +866,9 @@ static void finish_team(Printer *p, const KVal *v)
     assign(p, v, narrowed(p, f->node->dt, arena_fmt(p->arena, "%s_%s_%s(shared, thread, %d, %s)", p->k->columns ? "column" : "team", name, t, p->k->team, a), v->vary));
 }
 
-void print_finish(Printer *p, const KVal *v)
+/* What all lanes come to. */
+static const char *over_lanes(Printer *p, const KFold *f)
 {
-    const KFold *f = v->fold;
-    DType t = f->node->dt;
-    if (f->team && !p->folded) { finish_team(p, v); return; }
-    if (!f->own) {
-        assign(p, v, is_arg(f) ? acc_name(p, f, "x") : narrowed(p, t, acc_name(p, f, p->rolled ? "r" : "a"), v->vary));
-        return;
-    }
-    if (is_arg(f)) { finish_arg(p, f, declare(p, v)); return; }
     bool infix;
     const char *op = fold_op(f->kind, f->dt, &infix), *e = NULL;
     const char *m = (acc_vary(f) & VARY_row) && p->k->mr > 1 ? "[m]" : "";
@@ -886,7 +881,38 @@ void print_finish(Printer *p, const KVal *v)
     if (f->dt == DT_bool) e = f->kind == FOLD_max ? arena_fmt(p->arena, "-(anyv(%s) != 0)", e) : arena_fmt(p->arena, "-(anyv(~%s) == 0)", e);
     else e = arena_fmt(p->arena, "h%s%s_%s(%s)", fold_name[f->kind], numbers ? "n" : "", ctype(f->dt), e);
     if (nan_apart(p, f)) e = arena_fmt(p->arena, "number_or_nan(%s, %s)", e, nan_name(p, f));
-    assign(p, v, narrowed(p, t, e, 0));
+    return e;
+}
+
+/* Behind a chunk of the loop with a pivot. */
+void print_pivot(Printer *p, const KLoop *o, const KFold *sum)
+{
+    int v = p->k->pivot->id;
+    print_line(p, "const f32 highest = %s;", over_lanes(p, p->k->highest));
+    print_line(p, "if (highest > v%d + %d.0f) {", v, PIVOT_REACH);
+    print_line(p, "const f32 less = exp_f32(v%d - highest);", v);
+    acc_each(p, sum, true);
+    const char *whole = acc_name(p, sum, chunk_name(p, o));
+    print_line(p, "%s = %s * less;", whole, whole);
+    print_line(p, "%s = %s;", acc_name(p, sum, "a"), print_identity(p, sum));
+    acc_each_end(p, sum, true);
+    print_line(p, "v%d = highest;", v);
+    print_line(p, "%sc -= %lld;", print_var(p, o->var), (long long)o->chunk);
+    print_line(p, "continue;");
+    print_line(p, "}");
+}
+
+void print_finish(Printer *p, const KVal *v)
+{
+    const KFold *f = v->fold;
+    DType t = f->node->dt;
+    if (f->team && !p->folded) { finish_team(p, v); return; }
+    if (!f->own) {
+        assign(p, v, is_arg(f) ? acc_name(p, f, "x") : narrowed(p, t, acc_name(p, f, p->rolled ? "r" : "a"), v->vary));
+        return;
+    }
+    if (is_arg(f)) { finish_arg(p, f, declare(p, v)); return; }
+    assign(p, v, narrowed(p, t, over_lanes(p, f), 0));
 }
 
 /* A copy of an accumulator that a loop over the rows can index: the accumulator itself must stay in registers. */

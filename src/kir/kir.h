@@ -117,6 +117,7 @@ typedef struct LoopKernel {
     bool unit;                          /* its fold runs on a unit for tiles: unit.c */
     bool stream;                        /* stores pass the caches by */
     KLoop *late, *during;               /* the last loop of a point runs during that loop of the next one; or NULL */
+    KVal *pivot; KLoop *pivoted; const KFold *highest;      /* or NULL: what that loop takes away from x before exp, the loop, and its maximum, above which the pivot may not lie far below: exp.c */
     KBlock *top, *body;                 /* before the parallel loop; in it */
     const char *note;                   /* SUB_stream: which part of the axis is visited, or NULL */
     int nval, nfold;
@@ -219,7 +220,10 @@ enum { UNIT_TILE_ROWS = 16, UNIT_TILE_BYTES = 64, UNIT_SQUARE = 32, UNIT_STEPS =
 bool unit_choose(LoopKernel *k, KLoop *vec, KFold *f, const KLoop *o, const KVal *x, int terms);
 void panel_choose(LoopKernel *k, KLoop *vec);                 /* panel.c */
 void buf_pack(KBuf *b);                                       /* it is packed, if not yet, in its own order */
-void sums_of_exp(LoopKernel *k);                              /* exp.c: sets KFold.power; in lanes */
+void kernel_powers(LoopKernel *k);                            /* exp.c: sets KFold.power, in lanes */
+bool kernel_pivot(LoopKernel *k);                             /* after it: does it sum powers of e, less a maximum, in one pass? */
+void pivot_chunk(LoopKernel *k);
+enum { PIVOT_REACH = 40 };                                    /* e^40 times the longest row is far from too large */
 bool below_largest(const KVal *v);                            /* Is v, if it is a number, not above 0 because it is x minus the largest x of a row? */
 void count_uses(int *uses, const KBlock *b);                  /* how often each value is used, by id */
 void quantise_choose(LoopKernel *k);                          /* quantise.c: quantisations in lanes, without a division; after kernel_vary() */

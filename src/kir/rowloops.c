@@ -156,6 +156,8 @@ static void rows_fetch(LoopKernel *k)
 
 void kernel_rows(LoopKernel *k)
 {
+    kernel_powers(k);
+    if (kernel_pivot(k)) return;
     rows_side_by_side(k);
     rows_late(k);
     if (!k->sched.fetch) rows_fetch(k);

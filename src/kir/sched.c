@@ -352,9 +352,10 @@ void kernel_schedule(LoopKernel *k)
     if (k->sub->kind == SUB_rows && vec) kernel_columns(k);
     choose_steps(k, k->body);
     if (k->late) k->late->nv = k->during->nv;
+    if (k->pivoted) pivot_chunk(k);
     if (k->sub->kind != SUB_stream) { kernel_chunks(k); tile_loops(k); }
     kernel_vary(k);
-    if (k->lanes > 1) { quantise_choose(k); sums_of_exp(k); }
+    if (k->lanes > 1) quantise_choose(k);
     kernel_measure(k);
     Dim *points = kernel_points(k);
     if (k->sub->kind == SUB_map && vec && dim_hint(g, points) * 4 >= STREAM_BYTES) k->stream = true;
