@@ -38,8 +38,9 @@ static void power_walk(KBlock *b, const int *uses)
         const KVal *v = f ? f->value : NULL;
         if (!f || f->kind != FOLD_sum || f->running || !b->loop || !b->loop->vector || b->loop->blocked || f->loop != b->loop || f->dt != DT_f32) continue;
         if (v->kind != KV_ew || v->op != OP_exp || v->dt != DT_f32 || v->block != b || uses[v->id] != 1 || !below_largest(v->in[0])) continue;
-        const Node *sum = f->node, *max = v->in[0]->in[1]->fold->node;
-        if (!sum->whole && !max->whole && sum->axes == max->axes && sum->in[0]->rank == max->in[0]->rank) f->power = v->in[0];
+        const KFold *max = v->in[0]->in[1]->fold;        /* of all that the sum is of */
+        if (!f->node->whole && !max->node->whole && f->node->axes == max->node->axes && max->loop && max->loop->extent == f->loop->extent && !max->loop->from && !f->loop->from)
+            f->power = v->in[0];
     }
 }
 
@@ -52,7 +53,7 @@ void kernel_powers(LoopKernel *k)
 }
 
 /* ---- the pivot ------------------------------------------------------------------------------------------------------------------------------- */
-enum { GLANCE = 64, PIVOT_LEAST = 128, PIVOT_CHUNK = 1024 };      /* first elements; rows that are longer; elements of a chunk, at least */
+enum { GLANCE = 64, PIVOT_LEAST = 512, PIVOT_CHUNK = 1024 };      /* first elements; rows that are longer; elements of a chunk, at least */
 
 static KVal *add_val(LoopKernel *k, KBlock *b, KVal proto)
 {

@@ -18,7 +18,7 @@ bool kernel_streams(const Graph *g, const Subgraph *sub)
 /* ---- short rows ------------------------------------------------------------------------------------------------------------------------------ */
 /* A short row is one long chain of operations that wait for one another: its folds across the lanes, what is computed from them, the next fold. Several rows side
  * by side fill the time. Only plain values: what reports errors or remembers positions stays apart. */
-enum { SHORT_ROW = 128, SHORT_ROWS = 4 };
+enum { SHORT_ROW = 128, SHORT_READ = 512, SHORT_ROWS = 4 };          /* the latter where nothing is stored along the row */
 static bool rows_plain(const KBlock *b)
 {
     for (int i = 0; i < b->stmt.n; i++) {
@@ -31,12 +31,18 @@ static bool rows_plain(const KBlock *b)
     return true;
 }
 
+static bool stores_along(const KBlock *b)
+{
+    for (int i = 0; i < b->stmt.n; i++) if (b->stmt.at[i].kind == KS_store ? b->loop != NULL : b->stmt.at[i].kind == KS_loop && stores_along(b->stmt.at[i].loop->body)) return true;
+    return false;
+}
+
 static void rows_side_by_side(LoopKernel *k)
 {
     int64_t length = 1;
     KAxis *row = k->npar ? &k->par[k->npar - 1] : NULL;
     for (int i = 0; i < k->sub->rank; i++) if (k->sub->rows >> i & 1) length *= dim_hint(k->g, k->sub->space[i]);
-    int rows = k->sched.rows ? k->sched.rows : length <= SHORT_ROW ? SHORT_ROWS : 1;
+    int rows = k->sched.rows ? k->sched.rows : length <= (stores_along(k->body) ? SHORT_ROW : SHORT_READ) ? SHORT_ROWS : 1;
     if (!row || rows < 2 || dim_hint(k->g, row->extent) < 8 * rows || !rows_plain(k->body)) return;
     for (int i = 0; i < k->buf.n; i++) if (k->buf.at[i].scratch) return;         /* a private row holds one of them */
     k->row_var = row->var; k->row_extent = row->extent;

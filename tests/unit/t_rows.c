@@ -1,5 +1,6 @@
 /* Rows: short ones several side by side, ones past the caches stored around them, what a reduction alone needs left to it, gathers below what they pick from. */
 #include "graphs.h"
+#include <float.h>
 
 /* Lengths around the lanes and numbers of rows that are no multiple of a tile; a result for each row beside the results of its elements. */
 static int64_t row_count, row_length;
@@ -175,6 +176,20 @@ static void zeros_graph(Bench *b)
 }
 static void zeros(void **state) { check(state, zeros_graph, 2e-5, 0); }
 
+/* The sign of a loss of 0. */
+static void zero_loss_graph(Bench *b)
+{
+    Graph *g = b->g;
+    Node *x = input(b, DT_f32, DIMS(40, 77)), *y = input(b, DT_f32, DIMS(40, 1));
+    float *in = b->in[0].data;
+    for (int i = 0; i < 40; i++) ((float *)b->in[1].data)[i] = i % 4 < 2 ? 0 : -0.0f;
+    for (int i = 0; i < 40 * 77; i++) in[i] = -200;
+    for (int i = 0; i < 40; i++) { in[i * 77 + i] = i % 2 ? 0 : -0.0f; if (i % 3 == 0) in[i * 77 + (i + 16) % 77] = -0.0f; }
+    Node *m = g_fold(g, FOLD_max, x, 2, true), *sum = g_fold(g, FOLD_sum, g1(g, OP_exp, g2(g, OP_sub, x, m)), 2, true);
+    output(b, g2(g, OP_div, g_scalar(g, DT_f32, 1), g2(g, OP_sub, g2(g, OP_sub, y, m), g1(g, OP_log, sum))));
+}
+static void zero_loss(void **state) { check(state, zero_loss_graph, 2e-5, 0); }
+
 static void columns_graph(Bench *b)
 {
     Node *x = input(b, DT_f32, DIMS(row_count, row_length));
@@ -220,11 +235,83 @@ static void nans_graph(Bench *b)
 }
 static void nans(void **state) { for (nan_form = 0; nan_form < 18; nan_form++) check(state, nans_graph, 2e-5, 0); }
 
+/* Sums of e^(x - max) whose terms serve nothing else, and their logarithm: rows that are short, and ones that are read once, with a pivot that has to follow the
+ * maximum: upwards step by step, from -inf, to inf, far up at once, never; and with NaN before and after it. */
+static int64_t sum_length;
+enum { SUM_ROWS = 37 };
+static float sum_sample(int row, int64_t j, int64_t n, float x)
+{
+    bool last = j == n - 1;
+    switch (row) {
+    case 1: return x + 50 * (float)(j / 700);
+    case 2: return j < n - 3 ? -INFINITY : x;
+    case 3: return last ? INFINITY : x;
+    case 4: return last ? 3e38f : -3e38f;
+    case 5: return last ? NAN : x + 200 * (float)(j / 1000);
+    case 6: return j ? x + 200 * (float)(j / 1000) : NAN;
+    case 7: return -INFINITY;
+    case 8: return x - 90 * (float)(j / 100);
+    case 9: return j % 3 ? -INFINITY : x;
+    case 10: return last ? 0.0f : -0.0f;
+    case 11: return j == n / 2 ? 39.5f : -60 + x;
+    case 12: return j == n / 2 ? 41.5f : -1e30f;
+    case 13: return 1e4f + x;
+    case 14: return -1e-40f;
+    case 15: return j < n / 2 ? -FLT_MAX : -FLT_MAX / 2;
+    default: return 3 * x;
+    }
+}
+
+static void sum_run(Ctx *cx, void *arg)
+{
+    Bench *b = arg;
+    b->a = arena_new(cx);
+    b->g = graph_new(cx, b->a);
+    b->nin = 0;
+    Graph *g = b->g;
+    Node *x = input(b, DT_f32, DIMS(SUM_ROWS, sum_length));
+    float *in = b->in[0].data;
+    for (int i = 0; i < SUM_ROWS; i++) for (int64_t j = 0; j < sum_length; j++) in[i * sum_length + j] = sum_sample(i, j, sum_length, in[i * sum_length + j]);
+    Node *m = g_fold(g, FOLD_max, x, 2, true), *s = g_fold(g, FOLD_sum, g1(g, OP_exp, g2(g, OP_sub, x, m)), 2, true);
+    output(b, s);
+    output(b, g2(g, OP_add, m, g1(g, OP_log, s)));
+    Segment *seg = segment_new(cx, &b->dev->target, g, &(ProgramOptions){ .fuse = true });
+    const char *why = "";
+    int64_t *syms = NEWS(b->a, int64_t, g->sym.n + 1);
+    Tensor got[2] = { { 0 } };
+    assert_true(segment_serves(cx, b->a, seg, b->in, syms, &why));
+    segment_run(cx, b->a, seg, b->in, syms, got, NULL, NULL);
+    for (int i = 0; i < SUM_ROWS; i++) {
+        const float *p = in + i * sum_length;
+        double max = -INFINITY, sum = 0;
+        for (int64_t j = 0; j < sum_length; j++) max = isnan(max) || isnan(p[j]) ? NAN : fmax(max, p[j]);
+        for (int64_t j = 0; j < sum_length; j++) sum += exp(p[j] - max);
+        double want[2] = { sum, max + log(sum) };
+        for (int k = 0; k < 2; k++) {
+            double is = ((const float *)got[k].data)[i];
+            if (isnan(want[k]) ? !isnan(is) : !(fabs(is - want[k]) <= 4e-6 * fabs(want[k]))) fail_msg("length %d, row %d: %s %.9g, wanted %.9g", (int)sum_length, i, k ? "logarithm" : "sum", is, want[k]);
+        }
+    }
+    segment_free(seg);
+    arena_free(b->a);
+}
+
+static void sums_of_powers(void **state)
+{
+    static const int64_t lengths[] = { 2, 15, 64, 100, 513, 1000, 1024, 1025, 2050, 5003, 70001 };
+    Shared *d = *state;
+    for (size_t i = 0; i < COUNT_OF(lengths); i++) {
+        Bench b = { .dev = d, .cx = &d->cx };
+        sum_length = lengths[i];
+        if (guard_call(&d->cx, sum_run, &b) != E_OK) fail_msg("%s", d->cx.text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(short_rows), cmocka_unit_test(short_half), cmocka_unit_test(past_the_caches), cmocka_unit_test(squares), cmocka_unit_test(picked),
-        cmocka_unit_test(outside), cmocka_unit_test(columns), cmocka_unit_test(nans), cmocka_unit_test(zeros),
+        cmocka_unit_test(outside), cmocka_unit_test(columns), cmocka_unit_test(nans), cmocka_unit_test(zeros), cmocka_unit_test(zero_loss), cmocka_unit_test(sums_of_powers),
     };
     return cmocka_run_group_tests_name("rows", tests, open_all, close_all);
 }
