@@ -463,7 +463,7 @@ static void print_loop_once(Printer *p, const KLoop *o)
     }
     const LoopKernel *was = p->k;
     int64_t step = o->tile > 1 ? o->tile : o->step;
-    const char *from = o->from ? print_dim(p, o->from) : "0", *unroll = o->unroll ? "UNROLL " : "";
+    const char *from = o->from ? print_dim(p, o->from) : "0", *unroll = o->unroll && !p->border ? "UNROLL " : "";
     if (print_turned(p, o)) from = arena_fmt(p->arena, "%s / LANES * LANES", n);
     if (step > 1) print_line(p, "%sfor (i64 %s = %s; %s < %s; %s += %lld) {", unroll, v, from, v, n, v, (long long)step);
     else print_line(p, "%sfor (i64 %s = %s; %s < %s; %s++) {", unroll, v, from, v, n, v);
@@ -475,6 +475,7 @@ static void print_loop_once(Printer *p, const KLoop *o)
     print_line(p, "}");
 }
 
+enum { BORDER_TILES = 8 };               /* so many tiles in a row, of which the first and the last are at the border */
 static void print_loop(Printer *p, const KLoop *o)
 {
     const char *inside = o->split && !p->inside ? print_inside(p, o) : NULL;
@@ -485,7 +486,9 @@ static void print_loop(Printer *p, const KLoop *o)
     p->inside = false;
     print_line(p, "}");
     print_line(p, "else {");
+    p->border = p->k->row_var && dim_hint(p->g, p->k->row_extent) >= BORDER_TILES * p->k->mr;
     print_loop_once(p, o);
+    p->border = false;
     print_line(p, "}");
 }
 

@@ -268,13 +268,29 @@ static void choose_chunks(LoopKernel *k, KBlock *b)
     }
 }
 
-static double block_cost(const LoopKernel *k, const KBlock *b, double times)
+/* What the compiler has to do with a block: its statements, as often as they are printed or unrolled. In a tile the sums are unrolled, and what follows them where it
+ * is short; nv: vectors of a step; tail: the loop over lanes is printed again for what is left over. */
+enum { SHORT_ROWS = 5 };
+static double block_cost(const LoopKernel *k, const KBlock *b, int mr, int nv)
 {
     double c = 0;
+    int rows = 0;
+    for (int i = 0; i < b->stmt.n; i++) rows += b->stmt.at[i].kind != KS_loop && (b->stmt.at[i].vary & VARY_row);
+    bool inner = b->loop && !b->loop->blocked;
     for (int i = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
-        if (s->kind == KS_loop) c += block_cost(k, s->loop->body, s->loop->vector ? 2 * times : times) + 4;
-        else c += times * (s->kind == KS_val && s->val->kind == KV_ew ? 2 : 1);
+        if (s->kind == KS_loop) {
+            const KLoop *o = s->loop;
+            double in = block_cost(k, o->body, o->tile > 1 ? o->tile : mr, o->vector ? o->nv : nv) + 4;
+            double turns = o->unroll && dim_is_const(o->extent) ? (double)o->extent->c : 1;
+            bool tail = o->vector && !(dim_is_const(o->extent) && o->extent->c % (o->nv * k->lanes) == 0);
+            c += in * (turns + (o->split ? 1 : 0)) + (tail ? block_cost(k, o->body, mr, 1) : 0);
+            continue;
+        }
+        double each = s->kind == KS_val && s->val->kind == KV_ew ? 2 : 1;
+        if ((s->vary & VARY_row) && mr > 1 && !k->unit && (inner || rows <= SHORT_ROWS)) each *= mr;
+        if (s->vary & VARY_lane) each *= nv;
+        c += each;
     }
     return c;
 }
@@ -312,7 +328,7 @@ void kernel_measure(LoopKernel *k)
     if (k->look) k->total = dim_mul(g, k->total, dim_ceildiv(g, k->look->extent, dim_const(g, LOOK_PART)));
     if (k->product) k->total = product_blocks(k);
     k->work = dim_mul(g, kernel_points(k), loops_work(k, k->body));
-    k->cost = 10 + block_cost(k, k->body, 1);
+    k->cost = 20 + block_cost(k, k->body, k->mr, 1);
 }
 
 enum { COLUMNS = 16, BLOCK = 8192, BLOCK_UNIT = 1024 };  /* vectors of columns at once; elements of a step of the axis in lanes; a knob counts in these */
