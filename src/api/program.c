@@ -368,6 +368,15 @@ static void resident_make(Ctx *cx, Resident *r)
     for (int i = 0; i < r->nout; i++) resident_add(cx, r, &r->out[i]);
 }
 
+/* On the host results have their memory before anything is measured: pages that are touched for the first time would count. */
+static size_t *results_make(Ctx *cx, Resident *r)
+{
+    size_t *bytes = NEWS(r->arena, size_t, r->nout + 1);
+    walk(cx, r->p, r->arena, r->in, r->out, NULL, false, false);
+    for (int i = 0; i < r->nout; i++) bytes[i] = tensor_bytes(&r->out[i]);
+    return bytes;
+}
+
 typedef struct Profile { Resident res; int runs; RunStats *st; } Profile;
 
 static void profile_guarded(Ctx *cx, void *arg)
@@ -376,15 +385,19 @@ static void profile_guarded(Ctx *cx, void *arg)
     Program *p = f->res.p;
     Arena *a = f->res.arena;
     int nout = p->graph->nout, total = 0, runs = f->runs;
+    size_t *bytes = NULL;
     if (!p->shared->api->host_memory) resident_make(cx, &f->res);
-    else if (p->opt.background) program_prepare(cx, p, f->res.in);
+    else {
+        if (p->opt.background) program_prepare(cx, p, f->res.in);
+        bytes = results_make(cx, &f->res);
+    }
     VEC(double *) sample = { 0 };
     double *device = NEWS(a, double, runs + 1);
     for (int r = 0; r < runs; r++) {
         Arena *own = arena_new(cx);
         Tensor *out = NEWS(own, Tensor, nout + 1);
-        for (int i = 0; i < nout; i++) out[i].far = f->res.out[i].far;
-        walk(cx, p, own, f->res.in, out, NULL, true, false);
+        for (int i = 0; i < nout; i++) { out[i].far = f->res.out[i].far; out[i].data = f->res.out[i].data; }
+        walk(cx, p, own, f->res.in, out, bytes, true, false);
         total = 0;
         for (int i = 0; i < p->path.n; i++) total += segment_kernels(p->path.at[i]->seg);
         double *s = NEWS(a, double, total + 1);

@@ -275,6 +275,18 @@ bool op_cheap(Op op)
 }
 static bool cheap(const Node *n) { return op_cheap(n->op); }
 
+/* Operands of n in h, through views for n alone. */
+static int operands_in(Planner *p, const Group *h, const Node *n)
+{
+    int have = 0;
+    for (int k = 0; k < n->nin; k++) {
+        const Node *x = n->in[k];
+        while (x->op == OP_view && p->uses[x->id] == 1) x = x->in[0];
+        if (group_of(p, p->home[x->id]) == h) have++;
+    }
+    return have;
+}
+
 /* Are all readers of h's nodes in h itself, or n? Then none of them needs memory. */
 static bool only_for(Planner *p, const Group *h, const Node *n)
 {
@@ -283,13 +295,9 @@ static bool only_for(Planner *p, const Group *h, const Node *n)
         const Node *x = h->node.at[i];
         if (p->output[x->id]) return false;
         want += p->uses[x->id];
-        for (int k = 0; k < x->nin; k++) if (group_of(p, p->home[x->in[k]->id]) == h) have++;
+        have += operands_in(p, h, x);
     }
-    for (int k = 0; k < n->nin; k++) {
-        const Node *x = n->in[k];
-        while (x->op == OP_view && p->uses[x->id] == 1) x = x->in[0];
-        if (group_of(p, p->home[x->id]) == h) have++;
-    }
+    have += operands_in(p, h, n);
     return want == have && !h->store.n;
 }
 
@@ -426,7 +434,9 @@ static void place_map(Planner *p, Node *n)
         return;
     }
     Group *own = group_new(p, SUB_map, n->rank, n->dims, 0, n);
-    group_take(p, own, n, identity_index(p, own));
+    Dim **at = identity_index(p, own);
+    group_take(p, own, n, at);
+    if (n->op == OP_gather) take_over_others(p, own, n, n->nin, n->in, at);          /* an index, which fewer points share */
 }
 
 static void place_rows(Planner *p, Node *f)

@@ -114,6 +114,19 @@ for how in '-d N=7 -d K=8' '-d N=0 -d K=8' '-d N=1 -d K=1'; do
     expect 0 'check: equal' "$SINTER" run "$T/joins.onnxtxt" $how --check
 done
 
+# ---- embeddings and the norm behind them are one kernel: negative indices are wrapped there, once for each row ------------------------------------------
+cat >"$T/embed.onnxtxt" <<'END'
+<ir_version: 10, opset_import: ["" : 21]>
+net (int64[B, S] ids, int64[1, S] pos, int64[B, S] seg, float[50, 24] w, float[40, 24] p, float[2, 24] t, float[24] g, float[24] b) => (float[B, S, 24] y)
+{ e = Gather(w, ids)  f = Gather(p, pos)  h = Gather(t, seg)  u = Add(e, f)  v = Add(u, h)  y = LayerNormalization<axis = -1>(v, g, b) }
+END
+json "$ops == [['Gather', 'Gather', 'Gather', 'Add', 'Add', 'LayerNormalization']]" "$SINTER" explain "$T/embed.onnxtxt" -d B=2 -d S=3 --json
+npy "$T/ids.npy" 'q:<i8' '2 3' -1 0 49 -50 7 3
+npy "$T/pos.npy" 'q:<i8' '1 3' 0 1 -40
+expect 0 'check: equal' "$SINTER" run "$T/embed.onnxtxt" -i ids="$T/ids.npy" -i pos="$T/pos.npy" --check
+npy "$T/ids.npy" 'q:<i8' '2 3' -1 0 50 -50 7 3
+refuse "Gather.*50|50.*Gather" "$SINTER" run "$T/embed.onnxtxt" -i ids="$T/ids.npy" -i pos="$T/pos.npy"
+
 # ---- ops -----------------------------------------------------------------------------------------------------------------------
 expect 0 '^  Softmax +1' "$SINTER" ops
 expect 0 '^  add +2  FI$' "$SINTER" ops
