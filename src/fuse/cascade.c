@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-enum { MAX_INSIDE = 100, MAX_CONE = 400, LEAST_ROWS = 16, LEAST_STEPS = 32, PROBES = 8, MAX_OUT = 8, MAX_OWN = 256, LEAST_KEPT = 1 << 20, MAX_MORE = 4, MADE = 4096 };      /* MADE: nodes of the pass's own that it can look at */
+enum { MAX_INSIDE = 100, MAX_CONE = 400, LEAST_ROWS = 16, LEAST_STEPS = 32, PROBES = 8, MAX_OUT = 8, MAX_OWN = 256, FEW_ROWS = 2, FEW_STEPS = 256, LEAST_KEPT = 1 << 20, MAX_MORE = 4, MADE = 4096 };      /* MADE: nodes of the pass's own that it can look at */
 enum { DEP_d = 1, DEP_x = 2, DEP_inner = 4 };       /* needs folds along the axis; differs along the axis; a fold that stands at every j */
 typedef enum Place { PLACE_out, PLACE_leaf, PLACE_in } Place;    /* read from memory; inside if nobody else reads it; inside */
 typedef struct Visit { Node *n; Dim **idx; uint8_t dep; Place place; bool fold, inner, result; Dim **in; } Visit;
@@ -752,7 +752,7 @@ static bool cone_pays(Cone *c, const Stream *s)
 {
     Graph *g = c->f->g;
     const Node *x = c->out->in[0];
-    int64_t rows = dim_hint(g, x->dims[c->lane]), steps = dim_hint(g, x->dims[c->axis]), outs = 1, own = 0;
+    int64_t rows = c->lane < 0 ? LEAST_ROWS : dim_hint(g, x->dims[c->lane]), steps = dim_hint(g, x->dims[c->axis]), outs = 1, own = 0;
     for (int k = 0; k < c->rank; k++) if (s->out >> k & 1) outs *= dim_hint(g, c->space[k]);
     for (int i = 0; i < c->visit.n; i++) {
         Visit *v = c->visit.at[i];
@@ -844,6 +844,26 @@ static int only_axis(const Node *n)
     return n->kind == FOLD_sum && n->dt == DT_f32 ? axis : -1;
 }
 
+/* Few rows: lanes run along the axis, and along the axes of results. Are what is inside and what these read such that this goes well? */
+static bool few_rows(Cone *c, int64_t rows)
+{
+    Graph *g = c->f->g;
+    const Node *x = c->out->in[0];
+    uint32_t each = 1u << c->axis;
+    if (rows > FEW_ROWS || dim_hint(g, x->dims[c->axis]) < FEW_STEPS || !(dep_of(c, under_views(x)) & DEP_d)) return false;
+    for (int i = 0; i < c->visit.n; i++) if (c->visit.at[i]->fold && !c->visit.at[i]->result) each |= axes_used(c, c->visit.at[i]);
+    for (int i = 0; i < c->visit.n; i++) {
+        const Visit *v = c->visit.at[i];
+        if (v->inner && (axes_used(c, v) & ~each)) return false;          /* a contraction for each place of a result: of its own */
+        if (v->place != PLACE_out || !index_uses(v->n->rank, v->idx, c->j) || !(axes_used(c, v) & ~each)) continue;
+        int last = -1;
+        for (int k = 0; k < v->n->rank; k++) if (!dim_is(v->n->dims[k], 1)) last = k;
+        const Dim *along = v->idx[last];
+        if (along->kind != DIM_idx || along->var < SPACE_VAR || along->var >= SPACE_VAR + c->rank || (each >> (along->var - SPACE_VAR) & 1)) return false;
+    }
+    return true;
+}
+
 /* Folds along the same axis, as far as they fit into the same kernel. */
 static int further_results(Finder *f, const Cone *first, Node **more)
 {
@@ -912,6 +932,10 @@ void cascades_find(Ctx *cx, Arena *a, Graph *g, Cascades *all)
             bool chain = dep_of(&c, under_views(n->in[0])) & DEP_d;
             if (chain < cascade || (chain == cascade && rows <= most)) continue;
             best = c; most = rows; cascade = chain;
+        }
+        if (!best.out || dim_hint(g, n->in[0]->dims[best.lane]) < LEAST_ROWS) {
+            Cone c;
+            if (cone_try(&f, n, axis, -1, 0, NULL, &c) && few_rows(&c, best.out ? dim_hint(g, n->in[0]->dims[best.lane]) : 1)) { best = c; cascade = true; }
         }
         if (!best.out) continue;
         Node *more[MAX_MORE];

@@ -9,7 +9,7 @@
  * A block is skipped when no row of the tile can have anything there (stream_bounds): its bounds are affine in the rows, so they are numbers of the launch. */
 #include "kir/kir.h"
 
-enum { BLOCK_BYTES = 24576, TILE_ROWS = 6 };
+enum { BLOCK_BYTES = 24576, TILE_ROWS = 6, FEW_STEPS = 510 };
 
 typedef struct Streaming {
     Lowering *l; const Stream *s; Graph *g;
@@ -19,7 +19,7 @@ typedef struct Streaming {
 } Streaming;
 
 /* Places of the axis in a block: whole tiles, and no more than the first cache holds of a few values. */
-static int block_steps(const Streaming *t) { return BLOCK_BYTES / 4 / t->width / TILE_ROWS * TILE_ROWS; }
+static int block_steps(const Streaming *t) { return (t->l->few ? FEW_STEPS : BLOCK_BYTES / 4 / t->width) / TILE_ROWS * TILE_ROWS; }
 
 static Dim *lane_offset(const Lowering *l)
 {
@@ -134,8 +134,8 @@ static int out_open(const Streaming *t, const StreamFold *f, KLoop **o, bool til
     Lowering *l = t->l;
     int n = 0;
     for (int a = 0; a < l->sub->rank; a++)
-        if (f->out >> a & 1) o[n++] = loop_new(l, dim_idx(t->g, SPACE_VAR + a, l->sub->space[a]), false);
-    if (n && tiled) o[n - 1]->tile = tile_of_rows(l->k->vec_var ? l->nv : 1, TILE_ROWS, dim_hint(t->g, o[n - 1]->extent));
+        if (f->out >> a & 1) o[n++] = loop_new(l, dim_idx(t->g, SPACE_VAR + a, l->sub->space[a]), l->few && f->out >> a == 1);
+    if (n && tiled && !l->few) o[n - 1]->tile = tile_of_rows(l->k->vec_var ? l->nv : 1, TILE_ROWS, dim_hint(t->g, o[n - 1]->extent));
     return n;
 }
 
@@ -144,9 +144,11 @@ static void out_close(const Streaming *t, KLoop **o, int n)
     while (n--) loop_close(t->l, o[n]);
 }
 
-static KLoop *block_open_loop(const Streaming *t, int tile)
+/* vector: in lanes, where there are few rows */
+static KLoop *block_open_loop(const Streaming *t, int tile, bool vector)
 {
-    KLoop *o = loop_new(t->l, t->j, false);
+    KLoop *o = loop_new(t->l, t->j, vector && t->l->few);
+    if (o->vector) tile = 1;
     o->from = t->jb; o->extent = t->end; o->tile = tile;
     o->times = dim_const(t->g, block_steps(t));
     t->l->row_loop = o;
@@ -237,7 +239,7 @@ static void block_folds(const Streaming *t, int stage, bool inner, KFold **acc)
     for (int i = 0; i < s->nfold; i++)
         if (s->fold[i].stage == stage && !s->fold[i].out) { acc[i] = fold_new(l, s->fold[i].node); any = true; }
     if (!any) return;
-    KLoop *o = block_open_loop(t, inner ? TILE_ROWS : 1);
+    KLoop *o = block_open_loop(t, inner ? TILE_ROWS : 1, true);
     for (int i = 0; inner && i < s->ninner; i++) demand(l, s->inner[i].node, s->inner[i].at);
     for (int i = 0; i < s->nfold; i++) {
         if (!acc[i]) continue;
@@ -276,7 +278,7 @@ static void lower_wide(const Streaming *t, const StreamFold *f, KVal *const *was
     KLoop *o[MAX_RANK];
     int n = out_open(t, f, o, true);
     KFold *a = fold_new(l, f->node);
-    KLoop *in = block_open_loop(t, 1);
+    KLoop *in = block_open_loop(t, 1, false);
     KVal *v = demand(l, f->node->in[0], f->in);
     a->loop = in;
     fold_update(l, a, v, f->in);
@@ -291,9 +293,9 @@ static void lower_stage(const Streaming *t, int stage, KVal **was)
     Lowering *l = t->l;
     const Stream *s = t->s;
     KFold *acc[MAX_FOLDS] = { 0 };
-    bool tiled = stage == 0 && starts_with_maxima(s);
+    bool tiled = stage == 0 && starts_with_maxima(s) && !l->few;
     if (stage == 0 && s->ninner && !tiled) {
-        KLoop *o = block_open_loop(t, TILE_ROWS);
+        KLoop *o = block_open_loop(t, TILE_ROWS, !l->vec_k);
         for (int i = 0; i < s->ninner; i++) demand(l, s->inner[i].node, s->inner[i].at);
         block_close_loop(t, o);
     }
@@ -457,7 +459,7 @@ void lower_stream(Lowering *l)
     t.j = dim_idx(g, SPACE_VAR + s->axis, l->sub->space[s->axis]);
     t.jb = dim_idx(g, LOOP_VAR + l->nloop++, l->sub->space[s->axis]);
     int steps = block_steps(&t);
-    Dim *row = dim_idx(g, SPACE_VAR + s->lane, l->sub->space[s->lane]), *first = l->k->vec_var ? dim_idx(g, BASE_VAR, row->a) : row, *lo, *hi;
+    Dim *row = s->lane < 0 ? dim_idx(g, LOOP_VAR + l->nloop++, dim_const(g, 2)) : dim_idx(g, SPACE_VAR + s->lane, l->sub->space[s->lane]), *first = l->k->vec_var ? dim_idx(g, BASE_VAR, row->a) : row, *lo, *hi;
     Dim *last = l->k->vec_var ? dim_min(g, dim_addc(g, first, t.width - 1), dim_addc(g, row->a, -1)) : row;
     stream_bounds(l, t.j, row, first, last, &lo, &hi);
     t.end = dim_min(g, dim_addc(g, t.jb, steps), hi);
@@ -481,7 +483,7 @@ void lower_stream(Lowering *l)
     blocks->from = lo; blocks->extent = hi;
     blocks->step = steps;
     blocks->times = dim_ceildiv(g, l->sub->space[s->axis], dim_const(g, steps));
-    bool skips = stream_skips(l, t.j, t.jb, t.end, steps, row, first, last);
+    bool skips = !l->few && stream_skips(l, t.j, t.jb, t.end, steps, row, first, last);
     KVal *was[MAX_FOLDS] = { 0 };
     for (int i = 0; i < s->nfold; i++) if (!s->fold[i].pivot) sum_stands(&t, &s->fold[i]);
     for (int stage = 0; stage < stages; stage++) lower_stage(&t, stage, was);
