@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-enum { MAX_INSIDE = 100, MAX_CONE = 400, LEAST_ROWS = 16, LEAST_STEPS = 32, PROBES = 8, MAX_OUT = 8, MAX_OWN = 256, FEW_ROWS = 2, FEW_STEPS = 256, LEAST_KEPT = 1 << 20, MAX_MORE = 4, MADE = 4096 };      /* MADE: nodes of the pass's own that it can look at */
+enum { MAX_INSIDE = 100, MAX_CONE = 400, LEAST_ROWS = 16, LEAST_STEPS = 32, PROBES = 8, MAX_OUT = 8, MAX_OWN = 256, FEW_ROWS = 1, FEW_STEPS = 256, LEAST_KEPT = 1 << 20, MAX_MORE = 4, MADE = 4096 };      /* MADE: nodes of the pass's own that it can look at */
 enum { DEP_d = 1, DEP_x = 2, DEP_inner = 4 };       /* needs folds along the axis; differs along the axis; a fold that stands at every j */
 typedef enum Place { PLACE_out, PLACE_leaf, PLACE_in } Place;    /* read from memory; inside if nobody else reads it; inside */
 typedef struct Visit { Node *n; Dim **idx; uint8_t dep; Place place; bool fold, inner, result; Dim **in; } Visit;
@@ -855,11 +855,15 @@ static bool few_rows(Cone *c, int64_t rows)
     for (int i = 0; i < c->visit.n; i++) {
         const Visit *v = c->visit.at[i];
         if (v->inner && (axes_used(c, v) & ~each)) return false;          /* a contraction for each place of a result: of its own */
-        if (v->place != PLACE_out || !index_uses(v->n->rank, v->idx, c->j) || !(axes_used(c, v) & ~each)) continue;
+        if (v->place != PLACE_out || !index_uses(v->n->rank, v->idx, c->j)) continue;
+        bool own = axes_used(c, v) & ~each;
         int last = -1;
-        for (int k = 0; k < v->n->rank; k++) if (!dim_is(v->n->dims[k], 1)) last = k;
-        const Dim *along = v->idx[last];
-        if (along->kind != DIM_idx || along->var < SPACE_VAR || along->var >= SPACE_VAR + c->rank || (each >> (along->var - SPACE_VAR) & 1)) return false;
+        for (int k = 0; k < v->n->rank; k++) {
+            for (int a = 0; a < MAX_RANK; a++) own |= dim_uses(v->idx[k], CONE_VAR + a);
+            if (!dim_is(v->n->dims[k], 1)) last = k;
+        }
+        const Dim *along = own ? v->idx[last] : NULL;        /* what is read must lie together along an axis of a contraction or of a result */
+        if (along && (along->kind != DIM_idx || (along->var < CONE_VAR && (along->var >= SPACE_VAR + c->rank || (each >> (along->var - SPACE_VAR) & 1))))) return false;
     }
     return true;
 }

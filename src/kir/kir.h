@@ -143,7 +143,7 @@ typedef struct Lowering {
     bool vec_k;                         /* contractions run their innermost own loop in lanes */
     bool rows_vec;                      /* row folds run the last row axis in lanes */
     const struct Streaming *streaming;  /* stream.c */
-    bool few;                           /* a stream of few rows: lanes run along its axis, its contractions' and its results' own axes; vec_k: along those of its contractions, else along the axis there too */
+    bool few;                           /* a stream of few rows: lanes run along its axis, and along its contractions' and its results' own axes */
     int nv;                             /* vectors a step of rows that are streamed */
 } Lowering;
 

@@ -785,7 +785,7 @@ static LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, 
     l->above = mapstr_new(a);
     bool serial = sub->kind == SUB_scatter;
     uint32_t apart = serial && lanes == LANES_simt ? scatter_apart(sub) : ~(sub->rows | (sub->stream ? sub->stream->out : 0));
-    if (lanes > 1 && lane < 0) { l->rows_vec = sub->kind == SUB_rows; l->vec_k = sub->kind == SUB_dot || (sub->stream && lane == -1); l->few = sub->kind == SUB_stream; }
+    if (lanes > 1 && lane < 0) { l->rows_vec = sub->kind == SUB_rows; l->vec_k = sub->kind == SUB_dot || sub->stream; l->few = sub->kind == SUB_stream; }
     bool point_vec = lanes > 1 && lane >= 0 && !serial;
     if (!point_vec && !l->rows_vec && !l->vec_k && !l->few) k->lanes = 1;
     if (!serial || lanes == LANES_simt)
@@ -846,13 +846,6 @@ static void cost_walk(Costing *x, const KBlock *b, const Dim *lane, bool inner)
     }
 }
 
-static double loads_cost(const LoopKernel *k)
-{
-    Costing x = { k, 0, 0 };
-    cost_walk(&x, k->body, NULL, false);
-    return x.loads;
-}
-
 enum { COST_ACROSS = 8, SHORT_LANES = 4 };          /* of adding up the lanes of one vector; an axis so many times shorter than a vector is not worth one */
 static double lanes_cost(const LoopKernel *k, int64_t extent, int64_t reduced, bool across)
 {
@@ -903,11 +896,7 @@ LoopKernel *kernel_lower_as(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Ve
     }
     for (int i = 0; i < sub->rank; i++) if (!dim_is(sub->space[i], 1)) last = i;
     bool rows_last = last >= 0 && (sub->rows >> last & 1);
-    if (sub->kind == SUB_stream) {
-        best = lower_once(cx, a, g, sub, v, sub->stream->lane);
-        LoopKernel *along = sub->stream->lane < 0 && lanes > 1 ? lower_once(cx, a, g, sub, v, -2) : NULL;
-        if (along && loads_cost(along) < loads_cost(best)) best = along;
-    }
+    if (sub->kind == SUB_stream) best = lower_once(cx, a, g, sub, v, sub->stream->lane);
     else if (lanes == 1 || (sub->kind != SUB_dot && sub->kind != SUB_rows)) best = lower_once(cx, a, g, sub, v, rows_last ? -1 : last);
     else {
         int64_t own = sub->kind == SUB_dot ? own_length(g, sub) : rows_last ? dim_hint(g, sub->space[last]) : 0, reduced = 1;

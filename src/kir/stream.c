@@ -9,7 +9,8 @@
  * A block is skipped when no row of the tile can have anything there (stream_bounds): its bounds are affine in the rows, so they are numbers of the launch. */
 #include "kir/kir.h"
 
-enum { BLOCK_BYTES = 24576, TILE_ROWS = 6, FEW_STEPS = 510 };
+/* Of few rows, what is read passes by once: few places of the axis side by side, so that it is read in order. */
+enum { BLOCK_BYTES = 24576, TILE_ROWS = 6, FEW_STEPS = 2046, FEW_TILE = 2 };
 
 typedef struct Streaming {
     Lowering *l; const Stream *s; Graph *g;
@@ -295,7 +296,7 @@ static void lower_stage(const Streaming *t, int stage, KVal **was)
     KFold *acc[MAX_FOLDS] = { 0 };
     bool tiled = stage == 0 && starts_with_maxima(s) && !l->few;
     if (stage == 0 && s->ninner && !tiled) {
-        KLoop *o = block_open_loop(t, TILE_ROWS, !l->vec_k);
+        KLoop *o = block_open_loop(t, l->few ? FEW_TILE : TILE_ROWS, false);
         for (int i = 0; i < s->ninner; i++) demand(l, s->inner[i].node, s->inner[i].at);
         block_close_loop(t, o);
     }

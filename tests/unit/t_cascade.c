@@ -117,8 +117,25 @@ ATTENTION(attention_special, usual, 1,
     for (int j = 0; j < 150; j++) { x[150 * 3 + j] = -INFINITY; if (j < 80) x[150 * 4 + j] = -INFINITY; }
     x[150 * 7 + 149] = INFINITY; x[150 * 9 + 100] = NAN; x[150 * 11] = -INFINITY; x[150 * 12 + 140] = 1e30f; x[150 * 13] = 1e30f; x[150 * 14 + 3] = -1e30f;
     return g2(b->g, OP_add, s, m);)
-/* Too few rows for vectors, an axis that is short: the three kernels. */
-ATTENTION(attention_decoding, ((Sizes){ 2, 2, 1, 300, 16, 16 }), 0, (void)b; return s;)
+/* One row: lanes run along the axis. More, too few for vectors, and an axis that is short: the three kernels. */
+static const Sizes one_row = { 2, 2, 1, 2300, 19, 13 };
+ATTENTION(attention_decoding, ((Sizes){ 2, 2, 1, 300, 16, 16 }), 1, (void)b; return s;)
+ATTENTION(attention_decoding_long, one_row, 1, return g2(b->g, OP_add, s, input(b, DT_f32, DIMS(2, 1, 1, 2300)));)
+ATTENTION(attention_decoding_lengths, one_row, 1,
+    Node *n = input(b, DT_i64, DIMS(2, 1, 1, 1));
+    ((int64_t *)b->in[3].data)[0] = 0; ((int64_t *)b->in[3].data)[1] = 2149;
+    return g_where(b->g, g2(b->g, OP_lt, place_of(b, s, 3), n), s, fill_of(b, -INFINITY));)
+ATTENTION(attention_decoding_late, one_row, 1, return g_where(b->g, g2(b->g, OP_lt, count_of(b, 2100), place_of(b, s, 3)), s, fill_of(b, -INFINITY));)
+ATTENTION(attention_decoding_documents, one_row, 1,
+    Node *doc = input(b, DT_i64, DIMS(2, 1, 1, 1)); Node *of = input(b, DT_i64, DIMS(2, 1, 1, 2300));
+    return g_where(b->g, g2(b->g, OP_eq, doc, of), s, fill_of(b, -INFINITY));)
+ATTENTION(attention_decoding_special, one_row, 1,
+    Node *m = input(b, DT_f32, DIMS(2, 2, 1, 2300));
+    float *x = b->in[3].data;
+    for (int j = 0; j < 2300; j++) { x[j] = -INFINITY; if (j < 2200) x[2300 + j] = -INFINITY; }
+    x[2300 * 2 + 2290] = NAN; x[2300 * 3 + 7] = 1e30f;
+    return g2(b->g, OP_add, s, m);)
+ATTENTION(attention_few, ((Sizes){ 2, 2, 3, 300, 16, 16 }), 0, (void)b; return s;)
 ATTENTION(attention_short, ((Sizes){ 2, 2, 40, 8, 16, 16 }), 0, (void)b; return s;)
 
 /* What FlashAttention returns besides: log-sum-exp of the scores, from the same folds as the weights; and these themselves. */
@@ -143,6 +160,21 @@ static void logsumexp_graph(Bench *b)
     output(b, g_matmul(b->g, g2(b->g, OP_div, e, sum), v));
 }
 static void logsumexp(void **state) { check(state, logsumexp_graph, 2e-5, 1); }
+
+/* The same of one row, with the entropy and a second set of values. */
+static void one_row_graph(Bench *b)
+{
+    Sizes other = one_row;
+    other.e = 40;
+    Node *q = dims_of(b, one_row, false, 0), *k = dims_of(b, one_row, false, 1), *v = dims_of(b, one_row, true, 1), *u = dims_of(b, other, true, 1), *most, *sum;
+    next(b);
+    Node *s = scores_of(b, q, k), *lw = g_softmax(b->g, s, axis_bit(3), true), *e = softmax_parts(b, s, &most, &sum), *w = g2(b->g, OP_div, e, sum);
+    output(b, g2(b->g, OP_add, most, g1(b->g, OP_log, sum)));
+    output(b, g_matmul(b->g, w, v));
+    output(b, g_fold(b->g, FOLD_sum, g2(b->g, OP_mul, w, lw), axis_bit(3), false));
+    output(b, g_matmul(b->g, w, u));
+}
+static void one_row_parts(void **state) { check(state, one_row_graph, 1e-4, 1); }
 
 /* No values: logits of a classifier and the log-sum-exp of each row. */
 static void logits_graph(Bench *b)
@@ -420,7 +452,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(attention_prefix), cmocka_unit_test(attention_dilated), cmocka_unit_test(attention_documents), cmocka_unit_test(attention_packed), cmocka_unit_test(attention_packed_prefix),
         cmocka_unit_test(attention_packed_order), cmocka_unit_test(attention_packed_wide), cmocka_unit_test(attention_lengths),
         cmocka_unit_test(attention_cap), cmocka_unit_test(attention_alibi), cmocka_unit_test(attention_empty_rows), cmocka_unit_test(attention_special),
-        cmocka_unit_test(attention_decoding), cmocka_unit_test(attention_short), cmocka_unit_test(logsumexp), cmocka_unit_test(logits), cmocka_unit_test(same_width), cmocka_unit_test(two_widths), cmocka_unit_test(moments_alone), cmocka_unit_test(moments_beside), cmocka_unit_test(moments_masked), cmocka_unit_test(weighted_logs), cmocka_unit_test(scores_kept), cmocka_unit_test(grouped),
+        cmocka_unit_test(attention_decoding), cmocka_unit_test(attention_decoding_long), cmocka_unit_test(attention_decoding_lengths), cmocka_unit_test(attention_decoding_late), cmocka_unit_test(attention_decoding_documents),
+        cmocka_unit_test(attention_decoding_special), cmocka_unit_test(attention_few), cmocka_unit_test(attention_short), cmocka_unit_test(logsumexp), cmocka_unit_test(one_row_parts), cmocka_unit_test(logits), cmocka_unit_test(same_width), cmocka_unit_test(two_widths), cmocka_unit_test(moments_alone), cmocka_unit_test(moments_beside), cmocka_unit_test(moments_masked), cmocka_unit_test(weighted_logs), cmocka_unit_test(scores_kept), cmocka_unit_test(grouped),
         cmocka_unit_test(logarithm), cmocka_unit_test(refused), cmocka_unit_test(pairs),
         cmocka_unit_test(windows), cmocka_unit_test(before_broadcast), cmocka_unit_test(carrier_algebra),
     };
