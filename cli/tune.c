@@ -2,7 +2,8 @@
  *
  * Each trial is a child process with two programs of the model, one as it is by itself and one with the candidate, run in turns: what the candidate does to
  * this process or how it fails is no matter, and what disturbs the machine disturbs both. First the cuts (one kernel for each operator; without each rule of
- * fusion), since what is used must not be slower than unfused; then round after round the next candidate of each kernel, those that take longest first, as the
+ * fusion), since what is used must not be slower than unfused; then, where the machine has a library for contractions, the kernels that it can compute, in a few
+ * numbers of calls; then round after round the next candidate of each kernel, those that take longest first, as the
  * search in src/tune proposes it. All trials are recorded, and the learned model is fitted to them again and again, with more weight on those of the kernel at
  * hand; without enough of them the order is that of the analytic model. What is found is written at once, so that an interrupt loses nothing. */
 #include "cli.h"
@@ -20,9 +21,9 @@ static const double gain_least = 0.03, share_least = 0.01;   /* a record needs 3
 
 typedef struct Trial { bool unfused; const char *off, *kernel; Sched sched; } Trial;
 typedef struct Times { double own, other; bool same; } Times; /* medians of the kernel, or of the whole run; the results agree */
-typedef struct Tunable { const char *name, *bucket; const LoopKernel *loops; double seconds, best; SchedSearch *search; CostModel *model; int fitted; bool done; } Tunable;
+typedef struct Tunable { const char *name, *bucket; const LoopKernel *loops; double seconds, best; SchedSearch *search; CostModel *model; int fitted; bool done, library; } Tunable;       /* library: one could compute it */
 /* example: all trials of this machine, `known` of them from earlier runs; modelled: trials that the learned model chose */
-typedef struct Tuner { Cli *c; const OnnxModel *m; Inputs in; Records *records; const Target *target; double end; int trials, found, known, modelled; VEC(Example) example; Fitting *fitting; } Tuner;
+typedef struct Tuner { Cli *c; const OnnxModel *m; Inputs in; Records *records; const Target *target; double end; int trials, found, known, modelled, library; VEC(Example) example; Fitting *fitting; } Tuner;
 
 /* Of the kernels with this name, and of what copies operands for them; NULL: of all. */
 static double kernel_seconds(Ctx *cx, Arena *a, Program *p, const char *name)
@@ -37,6 +38,16 @@ static double kernel_seconds(Ctx *cx, Arena *a, Program *p, const char *name)
             if (!name || !strcmp(e[i].kernel[of].structure, name)) sum += e[i].kernel[k].seconds;
         }
     return sum;
+}
+
+/* Do the kernels with this name run in a library? */
+static bool in_library(Ctx *cx, Arena *a, Program *p, const char *name)
+{
+    int n;
+    const SegmentEvidence *e = program_evidence(cx, p, a, &n);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < e[i].nkernel; k++) if (!strcmp(e[i].kernel[k].structure, name) && e[i].kernel[k].library) return true;
+    return false;
 }
 
 static bool same_graph(Ctx *cx, Arena *a, Program *const p[2])
@@ -70,6 +81,7 @@ static void trial_guarded(Ctx *cx, void *arg)
         program_run(cx, p[k], a, j->t->in.t, out[k], NULL);
     }
     if (!w->kernel && same_graph(cx, a, p)) return;      /* nothing to cut: not a candidate */
+    if (w->sched.library && !in_library(cx, a, p[1], w->kernel)) return;
     for (int i = 0; i < TURNS; i++)
         for (int k = 0; k < 2; k++) {
             RunStats st;
@@ -202,8 +214,31 @@ static bool tune_kernel(Tuner *t, Tunable *k)
     return true;
 }
 
+/* The kernel in a library, in about 1, 2, 4 ... calls. */
+static void tune_library(Tuner *t, Tunable *k)
+{
+    static const int calls[] = { 1, 2, 4, 8, 16 };
+    for (size_t i = 0; i < COUNT_OF(calls) && time_now() < t->end; i++) {
+        Trial w = { .kernel = k->name, .sched = { .library = calls[i] } };
+        char *choice = tuned_choice(t->c->arena, t->target, &w.sched);
+        Times x = { 0 };
+        tell(t, choice);
+        t->library++;
+        bool wins = trial_wins(t, &w, k->best, &x);
+        if (!(x.own > 0)) return;        /* it cannot after all */
+        if (!wins) continue;
+        k->best = x.other / x.own;
+        note_found(t, k->name, k->bucket, choice, &x);
+    }
+}
+
 static void tune_kernels(Tuner *t, int n, Tunable *k)
 {
+    char why[256] = "SN_LIBRARY says none";
+    bool none = t->c->cx->opt.library && !strcmp(t->c->cx->opt.library, "none");
+    Lib *l = none ? NULL : t->target->api->library(t->target->device, why, sizeof why);
+    if (!flag_given(t->c, FLAG_json)) printf("library for contractions: %s\n", l ? lib_version(l) : why);
+    for (int i = 0; l && i < n && time_now() < t->end; i++) if (k[i].library) tune_library(t, &k[i]);
     for (bool more = true; more;) {
         more = false;
         for (int i = 0; i < n && time_now() < t->end; i++) {
@@ -231,6 +266,7 @@ static int tunables(Tuner *t, Program *p, Tunable *k)
             if (at == MOST_KERNELS) continue;
             if (at == n) k[n++] = (Tunable){ .name = v->structure, .bucket = sched_bucket(t->c->arena, v->loops), .loops = v->loops, .best = 1 - gain_least };
             k[at].seconds += v->seconds;
+            k[at].library |= v->library_fits;
         }
     qsort(k, (size_t)n, sizeof *k, by_seconds);
     while (n && k[n - 1].seconds < share_least * all) n--;
@@ -283,7 +319,7 @@ int cmd_tune(Cli *c)
     }
     if (export) exported = records_export(cx, t.records, export);
     if (flag_given(c, FLAG_json)) {
-        print_json(json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i}", "records", path, "trials", t.trials, "found", t.found, "modelled", t.modelled, "known", t.known, "imported", imported, "exported", exported));
+        print_json(json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "records", path, "trials", t.trials, "library_trials", t.library, "found", t.found, "modelled", t.modelled, "known", t.known, "imported", imported, "exported", exported));
         return EXIT_FINE;
     }
     if (c->narg) printf("%d trials, %d found faster; records in %s\n", t.trials, t.found, path);

@@ -42,6 +42,8 @@ typedef struct KernelEvidence {         /* one launch of a segment */
     int64_t read_bytes, write_bytes;    /* logical: each buffer once, at the last bound sizes */
     bool once, interpreted;
     bool joined;                        /* a part of the launch before it */
+    bool library, library_fits;         /* runs in a library; could */
+    const char *library_note;           /* which function runs, "oneDNN 2.6.3 brgconv:avx512_core, 4 calls", or why none does or could; NULL: nothing stands in the way */
     bool packs;                         /* copies an operand for the kernel behind it */
     double seconds;                     /* median of the profiled runs; 0 when not measured */
 } KernelEvidence;
@@ -153,6 +155,7 @@ void tuned_name(Arena *a, Target *t);                        /* machine and comp
 void tuned_open(Ctx *cx, Arena *a, Target *t, const Options *opt);
 LoopKernel *tuned_lower(Ctx *cx, Segment *s, const Subgraph *sub, const char **structure);     /* structure NULL: the printed name */
 char *tuned_graph(Arena *a, const Segment *s);
+char *tuned_choice(Arena *a, const Target *t, const Sched *s);          /* as a record has it; with the library's version where it is one */
 const char *tuned_cut(Ctx *cx, Segment *s);                  /* "unfused", "off=RULE"; NULL: as planned */
 
 /* ---- background.c: kernels compiled while runs go on without them ------------------------------------------------------------------------------------ */

@@ -162,7 +162,7 @@ void segment_pack(Ctx *cx, Segment *s)
 {
     for (int i = 0; i < s->npart; i++) {
         const Part *p = &s->part[i];
-        for (int k = 0; p->loops && k < p->src.nbuf; k++)
+        for (int k = 0; p->loops && !p->library_run && k < p->src.nbuf; k++)
             if (slot_buf(p, k)->packed && !packed_data(s, slot_buf(p, k), NULL)) fail(cx, E_NOMEM, "no memory to pack a constant");
     }
 }
@@ -213,6 +213,7 @@ void segment_run_once(Ctx *cx, Segment *s)
 void instance_free(const Segment *s, Instance *x)
 {
     if (x->arena) s->target->api->release(s->target->device, x->arena);
+    for (int i = 0; i < x->nlibrary; i++) lib_free(x->library[i]);
     if (x->table) s->target->api->release(s->target->device, x->table);
     arena_free(x->memory);
 }
@@ -285,10 +286,19 @@ static void place_at(Arena *a, const Segment *s, const Instance *x, const Node *
     else *at = x->where[v->id] ? x->where[v->id] : fixed_data(a, s, v, x->syms);
 }
 
-static void place_buffers_of(Arena *a, Segment *s, const Instance *x, const Part *p, Launch *l, Patches *patches)
+static void place_buffers_of(Ctx *cx, Arena *a, Segment *s, Instance *x, const Part *p, Launch *l, Patches *patches)
 {
     launch_fill(a, p, x->syms, l);
+    char why[256];
+    LibRun *run = p->library_run;
+    if (!run && in_library(p)) {
+        run = library_run(cx, s, p, x->syms, why, sizeof why);
+        if (run) x->library[x->nlibrary++] = run;
+        else log_line(cx, 1, "kernel %s runs itself: %s", p->src.name, why);
+    }
+    if (run) lib_launch(run, l->buf, p->src.nbuf, NEWS(a, int64_t, 1), l);
     for (int k = 0; k < p->src.nbuf; k++) {
+        if (slot_buf(p, k)->packed && run) continue;
         if (slot_buf(p, k)->packed) l->buf[k] = (void *)packed_data(s, slot_buf(p, k), NULL);
         else place_at(a, s, x, buf_node(p, k), &l->buf[k], patches);
     }
@@ -315,6 +325,7 @@ static void instance_make(Ctx *cx, void *arg)
     x->launch = NEWS(a, Launch, n + 1);
     x->part = NEWS(a, int, n + 1);
     x->host = NEWS(a, HostCall, n + 1);
+    x->library = NEWS(a, LibRun *, n + 1);
     Patches patch = { 0 };
     int64_t words = 0;
     for (int i = 0; i < n; i++) {
@@ -334,7 +345,7 @@ static void instance_make(Ctx *cx, void *arg)
         if (p->joint) {
             JointRun *r = &x->joint[x->njoint++];
             r->member = NEWS(a, Launch, p->joint->n);
-            for (int m = 0; m < p->joint->n; m++) place_buffers_of(a, s, x, &s->part[i + m], &r->member[m], &patch);
+            for (int m = 0; m < p->joint->n; m++) place_buffers_of(cx, a, s, x, &s->part[i + m], &r->member[m], &patch);
             r->member[0].kernel = p->built;
             joint_launch(a, p->joint, r, l);
             r->table = l->buf[0] = (int64_t *)x->table + words;
@@ -342,7 +353,7 @@ static void instance_make(Ctx *cx, void *arg)
             l->id = i;
             continue;
         }
-        if (p->loops) place_buffers_of(a, s, x, p, l, &patch);
+        if (p->loops) place_buffers_of(cx, a, s, x, p, l, &patch);
         else {
             HostCall *h = &x->host[at];
             const Node *call = p->sub->node[0];

@@ -40,6 +40,7 @@ static void find_shares(Segment *s)
     if (s->opt.check) return;           /* a check compares after each kernel and wants everything apart */
     for (int i = 0; i < s->npart; i++) {
         const LoopKernel *k = s->part[i].loops;
+        if (in_library(&s->part[i])) continue;       /* it may keep partial sums in its result */
         for (int o = 0; k && !s->part[i].once && !s->part[i].joint && o < k->buf.n; o++) {
             const KBuf *to = &k->buf.at[o];
             if (to->scratch || !to->write || s->first[to->node->id] != i || segment_is_output(s, to->node)) continue;
@@ -63,6 +64,7 @@ static void part_add(Ctx *cx, Segment *s, const Subgraph *sub, LoopKernel *k, bo
         s->target->dialect->print(cx, s->arena, s->target->isa, k, &p->src);
         log_line(cx, 4, "%s", p->src.text);
     }
+    if (k && sub->kind == SUB_dot && !once && s->target->api->library) p->library = library_form(s->arena, s->g, sub, &p->library_note);
     p->structure = structure ? structure : k ? p->src.name : sub->node[0]->call->def->name;
     for (int j = 0; j < s->npart && !p->join_mate; j++)
         if (sub->nstore == 1 && sub->nnode == 0 && s->part[j].sub->nstore && s->part[j].sub->nnode == 0 && s->part[j].sub->store[0].into == sub->store[0].into)
@@ -177,6 +179,7 @@ static void segment_finish(Ctx *cx, void *arg)
     find_lives(s);
     find_shares(s);
     segment_run_once(cx, s);
+    library_settle(cx, s);
     segment_pack(cx, s);
 }
 
@@ -302,6 +305,7 @@ void segment_free(Segment *s)
     if (!s) return;
     if (atomic_load(&s->state) == SEG_compiling) background_drop(s->opt.background, s);
     while (s->idle) { Instance *x = s->idle; s->idle = x->next; instance_free(s, x); }
+    for (int i = 0; i < s->npart; i++) lib_free(s->part[i].library_run);
     for (Packed *p = s->packed; p; p = p->next) block_free(p->data);
     if (s->upload_block) s->target->api->release(s->target->device, s->upload_block);
     if (s->once_block) s->target->api->release(s->target->device, s->once_block);

@@ -13,6 +13,7 @@ enum { MAX_IDLE = 8 };                  /* idle instances that are kept */
 /* Parts in one launch, which stand together from member[0] on; of each its text in the kernel; words of a row of the table (gen_join.c). */
 typedef struct Joint { int n, *member, *text, words; KernelSource src; bool placed; } Joint;
 
+typedef struct LibForm LibForm;          /* of library.c */
 typedef struct Part {                   /* one kernel of the plan; loops NULL: a call */
     const Subgraph *sub;
     const char *structure;              /* its name with its own schedule */
@@ -20,6 +21,9 @@ typedef struct Part {                   /* one kernel of the plan; loops NULL: a
     LoopKernel *loops; KernelSource src;
     const Kernel *built;
     const char *note;                   /* what the compiler says about it, or NULL */
+    const LibForm *library;             /* what a library could compute instead, or NULL; where loops->sched.library is set it does */
+    LibRun *library_run;                /* for all instances, where sizes are known; else each makes its own */
+    const char *library_note;           /* which of its functions runs, or why none does; NULL: not asked for */
     struct Part *join_mate;             /* an earlier copy into the same join: counted as one launch */
     Joint *joint;                       /* what it is launched with, or NULL */
 } Part;
@@ -45,6 +49,7 @@ typedef struct Instance {
     struct HostCall *host;              /* by launch */
     void **where;                       /* by node id: its address on the device; NULL: it has none of its own */
     JointRun *joint; int njoint;
+    LibRun **library; int nlibrary;     /* its own */
     void *table;                        /* of all of them, on the device */
     int64_t temp_bytes;
     Arena *memory;                      /* of all the above */
@@ -80,6 +85,12 @@ struct Segment {
 void segment_tell(Ctx *cx, Segment *s);
 void segment_tell_kernels(Ctx *cx, const Segment *s);
 extern const char *const sub_kind_name[SUB_COUNT];           /* evidence.c */
+
+/* library.c: the contraction of a kernel as a library's, and one with numbers for its sizes (NULL, with a reason: it has none). */
+const LibForm *library_form(Arena *a, Graph *g, const Subgraph *sub, const char **why);
+LibRun *library_run(Ctx *cx, const Segment *s, const Part *p, const int64_t *syms, char *why, size_t nwhy);
+void library_settle(Ctx *cx, Segment *s);                    /* those of fixed sizes, once for the segment; who has none runs its own kernel */
+static inline bool in_library(const Part *p) { return p->library && p->loops->sched.library; }
 
 /* joint.c: which parts are launched together, before they are built; a launch of them from those that each would be; its table, once addresses are known. */
 void segment_join(Ctx *cx, Segment *s);

@@ -35,6 +35,35 @@ void tuned_open(Ctx *cx, Arena *a, Target *t, const Options *opt)
 
 static RecordKey tuned_key(const Target *t, const char *kernel, const char *bucket) { return (RecordKey){ kernel, bucket, t->machine, t->compiler }; }
 
+char *tuned_choice(Arena *a, const Target *t, const Sched *s)
+{
+    char why[8];
+    Lib *l = s->library && t->api->library ? t->api->library(t->device, why, sizeof why) : NULL;
+    return l ? arena_fmt(a, "%s by %s", sched_text(a, s), lib_version(l)) : sched_text(a, s);
+}
+
+/* A record's choice; a library's counts if it is the version that is there now. */
+static Sched choice_sched(Ctx *cx, Arena *a, const Target *t, const char *choice)
+{
+    Sched s = { 0 };
+    char *text = arena_str(a, choice), *by = strstr(text, " by ");
+    if (by) *by = 0;
+    if (!sched_parse(text, &s) || (by && !s.library)) return (Sched){ 0 };
+    if (s.library && (list_has(cx->opt.library, "none") || strcmp(tuned_choice(a, t, &s), choice) != 0)) return (Sched){ 0 };
+    return s;
+}
+
+enum { LIBRARY_CALLS = 4 };
+/* What SN_LIBRARY says about it. */
+static void library_wish(Ctx *cx, const Target *t, const Subgraph *sub, Sched *want)
+{
+    const char *wish = cx->opt.library;
+    bool all = wish && !strcmp(wish, "all"), none = wish && !strcmp(wish, "none");
+    if (wish && wish[0] && !all && !none) fail(cx, E_INVALID, "SN_LIBRARY is '%s', wanted all or none", wish);
+    if (none || !t->api->library || t->ahead || sub->kind != SUB_dot) want->library = 0;
+    else if (all && !want->library) want->library = LIBRARY_CALLS;
+}
+
 LoopKernel *tuned_lower(Ctx *cx, Segment *s, const Subgraph *sub, const char **structure)
 {
     const Target *t = s->target;
@@ -44,18 +73,20 @@ LoopKernel *tuned_lower(Ctx *cx, Segment *s, const Subgraph *sub, const char **s
     *structure = NULL;
     if (cx->opt.sched) {
         if (!sched_parse(cx->opt.sched, &want)) fail(cx, E_INVALID, "SN_SCHED: '%s' is no list of knobs of sched.def and values from 1 to 1024", cx->opt.sched);
+        library_wish(cx, t, sub, &want);
         return kernel_lower_as(cx, s->arena, s->g, sub, t->vectors, &want);
     }
-    if (!records && !s->opt.force_kernel) return k;
+    if (!records && !s->opt.force_kernel && !cx->opt.library) return k;
     KernelSource src;
     t->dialect->print(cx, s->arena, t->isa, k, &src);
     *structure = src.name;
     if (records) {
         RecordKey key = tuned_key(t, src.name, sched_bucket(s->arena, k));
         const char *choice = records_get(t->records, s->arena, &key);
-        if (choice && !sched_parse(choice, &want)) want = (Sched){ 0 };
+        if (choice) want = choice_sched(cx, s->arena, t, choice);
     }
     if (s->opt.force_kernel && !strcmp(s->opt.force_kernel, src.name)) want = s->opt.force;
+    library_wish(cx, t, sub, &want);
     if (!memcmp(&want, &(Sched){ 0 }, sizeof want)) return k;
     log_line(cx, 3, "kernel %s: %s", src.name, sched_text(s->arena, &want));
     return kernel_lower_as(cx, s->arena, s->g, sub, t->vectors, &want);

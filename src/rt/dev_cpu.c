@@ -35,8 +35,11 @@ struct Device {
     Builder *builder;
     Pool *pool;
     int threads;
-    pthread_mutex_t lock; /* over lanes and about */
+    pthread_mutex_t lock; /* over lanes, about and library */
     Lane *free_lanes;
+    Lib *library; /* once it was asked for */
+    char library_name[1024];
+    char library_why[256]; /* not empty: there is none */
     char about[512];
 };
 
@@ -57,6 +60,7 @@ static void cpu_close(Device *d)
             block_free(l->slot[i].scratch);
         block_free(l);
     }
+    lib_close(d->library);
     pool_free(d->pool);
     builder_close(d->builder);
     pthread_mutex_destroy(&d->lock);
@@ -74,6 +78,7 @@ static Status cpu_open(Device **out, const Options *opt, RtError *e)
         block_free(d);
         return rt_fail(e, E_NOMEM, "no memory for a lock");
     }
+    snprintf(d->library_name, sizeof d->library_name, "%s", opt->dnnl ? opt->dnnl : "");
     Status st = builder_open(&d->builder, opt, NULL, e);
     d->threads = opt->threads > 0 ? opt->threads : cpu_count();
     if (!st && !(d->pool = pool_new(d->threads)))
@@ -279,7 +284,7 @@ static void launch_serial(LaunchRun *r)
 }
 
 /* Looks for a data error in the slots and clears them. */
-static Status launch_check(const Launch *launch, Lane *lane, int slots, RtError *e)
+static Status launch_check(const Launch *launch, Lane *lane, int slots, const Lib *library, RtError *e)
 {
     const Slot *low = NULL;
     Status st = E_OK;
@@ -288,9 +293,12 @@ static Status launch_check(const Launch *launch, Lane *lane, int slots, RtError 
             low = &lane->slot[i];
     if (!low)
         return E_OK;
-    st = rt_fail(e, E_INVALID, "index %" PRId64 " is outside an axis of size %" PRId64, low->bad[2],
+    if (low->bad[0] == 2)
+        st = rt_fail(e, low->bad[1] == 1 ? E_NOMEM : E_DEVICE, "a call of %s failed (status %" PRId64 ")", lib_version(library), low->bad[1]);
+    else
+        st = rt_fail(e, E_INVALID, "index %" PRId64 " is outside an axis of size %" PRId64, low->bad[2],
                  low->bad[3]);
-    if (e) {
+    if (e && low->bad[0] == 1) {
         e->launch = launch->id;
         e->site = low->bad[1];
         e->value = low->bad[2];
@@ -346,7 +354,7 @@ static Status cpu_run(Device *d, int n, const Launch *list, int threads, volatil
                 pool_run(d->pool, threads, l->total, l->grain, launch_part, &r);
             else
                 launch_serial(&r);
-            st = launch_check(l, lane, slots, e);
+            st = launch_check(l, lane, slots, d->library, e);
         }
         if (seconds)
             seconds[i] = time_now() - start;
@@ -358,6 +366,16 @@ done:
         pool_leave(d->pool);
     lane_give(d, lane);
     return st;
+}
+
+static Lib *cpu_library(Device *d, char *why, size_t nwhy)
+{
+    pthread_mutex_lock(&d->lock);
+    if (!d->library && !d->library_why[0])
+        d->library = lib_open(d->library_name, d->library_why, sizeof d->library_why);
+    snprintf(why, nwhy, "%s", d->library ? "" : d->library_why);
+    pthread_mutex_unlock(&d->lock);
+    return d->library;
 }
 
 static const char *cpu_isa(Device *d) { return builder_isa(d->builder); }
@@ -380,4 +398,5 @@ const DeviceApi dev_cpu = {
     .build = cpu_build,
     .find = cpu_find,
     .run = cpu_run,
+    .library = cpu_library,
 };

@@ -19,7 +19,8 @@ Status rt_fail(RtError *e, Status code, const char *fmt, ...) PRINTF_LIKE(3, 4);
  *   buf      the buffers, in the order of the kernel's parameter list;    arg: sizes and strides
  *   scratch  private to the calling thread, 64-byte aligned, at least Launch.scratch bytes
  *   lo, hi   the half-open part of the parallel index [0, total) to compute
- *   err      4 words; on a data error (index outside its axis) the kernel stores {1, site, value, limit} and goes on safely */
+ *   err      4 words; on a data error (index outside its axis) the kernel stores {1, site, value, limit} and goes on safely; a library's call that fails,
+ *            {2, its status, 0, 0} */
 typedef void (*KernelFn)(void *const *buf, const int64_t *arg, void *scratch, int64_t lo, int64_t hi, int64_t *err);
 
 /* ---- a kernel's calling convention (GPUs) ----------------------------------------------------------------
@@ -82,6 +83,8 @@ typedef struct DeviceApi {
      * between launches and between parts of them (CANCELLED); NULL: never. Thread-safe: when the pool is busy with another caller's list, this one runs
      * on its own thread. */
     Status (*run)(Device *d, int n, const Launch *list, int threads, volatile int *cancel, double *seconds, RtError *e);
+    /* (optional) The library for contractions, opened when it is asked for first; NULL with a reason. The device's own. Thread-safe. */
+    struct Lib *(*library)(Device *d, char *why, size_t nwhy);
 } DeviceApi;
 extern const DeviceApi dev_cpu, dev_cuda, dev_opencl, dev_null;       /* null: memory apart, builds and runs nothing */
 
@@ -175,6 +178,38 @@ Status compiler_run(const Options *opt, int n, const char *const *arg, volatile 
 /* Loads a shared object and finds a function in it. DEVICE when the system refuses, FORMAT when there is no such function. */
 Status object_open(const char *path, const char *symbol, void **handle, void **fn, RtError *e);
 void object_close(void *handle);       /* NULL is fine */
+
+/* ---- lib_dnnl.c: contractions in oneDNN, if the machine has it ----------------------------------------------------------------------
+ * libdnnl is looked for when the first contraction asks for it. Its own threads are not used: a contraction is cut into calls by sizes alone, which the
+ * pool hands out as it does the parts of a kernel; so results do not depend on threads, and fork() is as safe as with the pool. float32 only. */
+typedef struct Lib Lib;
+/* name: a path, or NULL for the libraries that the loader finds. NULL with a reason when there is none that can be used. */
+Lib *lib_open(const char *name, char *why, size_t nwhy);
+void lib_close(Lib *l);                 /* after all LibRuns; NULL is fine */
+const char *lib_version(const Lib *l);  /* "oneDNN 2.6.3" */
+typedef enum LibRole { LIB_row, LIB_col, LIB_both, LIB_sum } LibRole;   /* of an axis: kept, known to src alone, to weights alone, to both; or summed over */
+typedef enum LibStepKind { LIB_add, LIB_sub, LIB_mul, LIB_clip, LIB_tanh, LIB_sigmoid, LIB_gelu } LibStepKind;
+enum { LIB_AXES = 12, LIB_STEPS = 8, LIB_ADDENDS = 4, LIB_SRC = 0, LIB_WEIGHTS, LIB_DST, LIB_ADDEND, LIB_OPERANDS = LIB_ADDEND + LIB_ADDENDS };
+/* One axis: its length and, by operand, how many elements further its next place lies. A row whose places are those of a source axis of `size` places: place p of
+ * it and q of the sum `window` (an axis' number, or -1) read step * p + dilation * q - pad; padded: that may be outside of [0, size), and is 0 there. size 0: there
+ * is no such axis; step is 1 then. */
+typedef struct LibAxis { LibRole role; int64_t extent, at[LIB_OPERANDS]; int window; bool padded; int64_t step, dilation, pad, size; } LibAxis;
+typedef struct LibStep { LibStepKind kind; int addend; float lo, hi; } LibStep;      /* what is done to the sum, in this order; clip keeps NaN */
+/* slot: in a launch's buf. known: its bytes, if they never change; then weights are laid out once. at: elements from there to where all axes are at 0. */
+typedef struct LibOperand { int slot; const void *known; int64_t at; } LibOperand;
+typedef struct LibOp {
+    int naxis; LibAxis axis[LIB_AXES];
+    LibOperand operand[LIB_OPERANDS]; int naddend;
+    int nstep; LibStep step[LIB_STEPS];
+    int parts;                          /* calls wanted, roughly */
+    bool finite;                        /* NaN may be lost: all steps are the library's */
+} LibOp;
+typedef struct LibRun LibRun;
+/* UNSUPPORTED, with what the library cannot do, NOMEM or DEVICE. Thread-safe. */
+Status lib_make(Lib *l, const LibOp *op, LibRun **out, RtError *e);
+void lib_free(LibRun *r);               /* NULL is fine */
+const char *lib_how(const LibRun *r);   /* "brgconv:avx512_core, 8 calls" */
+void lib_launch(LibRun *r, void **buf, int slot, int64_t *arg, Launch *l);     /* as one of the CPU device; buf[slot] and arg[0] become its own */
 
 /* ---- count.c: hardware counters ------------------------------------------------------------------------- */
 /* Bytes read from and written to memory (last-level cache misses times the line size) by this thread's
