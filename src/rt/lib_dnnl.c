@@ -630,30 +630,39 @@ static Status plan_product(LibRun *r, RtError *e)
         axes_merge(op, (LibRole)role);
     axes_of(op, LIB_row, false, &row);
     axes_of(op, LIB_col, false, &col);
-    for (int i = 0; i < row.n && (!col.n || col.at[0]->at[LIB_DST] != 1); i++)
-        if (row.at[i]->at[LIB_DST] == 1) { /* the result lies the other way: so do the operands */
-            op_turn(op);
-            axes_of(op, LIB_row, false, &row);
-            axes_of(op, LIB_col, false, &col);
-        }
+    bool turned = false;
+    for (int i = 0; i < row.n; i++)
+        turned |= row.at[i]->at[LIB_DST] == 1;
+    if (turned) { /* the result lies the other way: so do the operands */
+        op_turn(op);
+        axes_of(op, LIB_row, false, &row);
+        axes_of(op, LIB_col, false, &col);
+    }
     axes_of(op, LIB_both, false, &both);
     axes_of(op, LIB_sum, false, &sum);
-    if (sum.n != 1 || col.n > 1)
-        return rt_fail(e, E_UNSUPPORTED, "its columns or its sum are no single axis");
+    if (sum.n != 1)
+        return rt_fail(e, E_UNSUPPORTED, "its sum is over no single axis");
+    int along = 0; /* the axis that is a call's columns: the one that lies together in the result */
+    for (int i = 1; i < col.n; i++)
+        if (col.at[i]->at[LIB_DST] == 1)
+            along = i;
     LibAxis one = { .extent = 1, .window = -1 };
     int longest = 0; /* the axis that is a call's rows: one whose rows of the result lie side by side, if there is one */
     for (int i = 1; i < row.n; i++) {
         bool dense[2];
         for (int k = 0; k < 2; k++)
-            dense[k] = row.at[k ? i : longest]->at[LIB_DST] == (col.n ? col.at[0]->extent : 1);
+            dense[k] = row.at[k ? i : longest]->at[LIB_DST] == (col.n ? col.at[along]->extent : 1);
         if (dense[1] > dense[0] || (dense[1] == dense[0] && row.at[i]->extent > row.at[longest]->extent))
             longest = i;
     }
-    LibAxis *m = row.n ? row.at[longest] : &one, *n = col.n ? col.at[0] : &one, *k = sum.at[0];
+    LibAxis *m = row.n ? row.at[longest] : &one, *n = col.n ? col.at[along] : &one, *k = sum.at[0];
     Axes outer = both;
     for (int i = 0; i < row.n; i++)
         if (i != longest)
             outer.at[outer.n++] = row.at[i];
+    for (int i = 0; i < col.n; i++)
+        if (i != along)
+            outer.at[outer.n++] = col.at[i];
     int64_t outside = 1;
     for (int i = 0; i < outer.n; i++)
         outside *= outer.at[i]->extent;

@@ -31,6 +31,41 @@ ok "what was written is what was read" diff <(sort "$T/mine.tsv" | cut -f1-5) <(
 expect 0 '^y: f32' env SN_RECORDS= SN_DEBUG=3 "$SINTER" run "${net[@]}"
 ok "SN_RECORDS= uses none" bash -c "! SN_RECORDS= SN_DEBUG=3 '$SINTER' run '$T/net.onnxtxt' -d B=37 2>&1 | grep -q 'rows=3'"
 
+# a library for contractions, where there is one: a candidate that is measured; a record counts for the version that made it; the results stay right
+cat >"$T/layer.onnxtxt" <<'END'
+<ir_version: 10, opset_import: ["" : 17]>
+layer (float[B, 64] x, float[96] b) => (float[B, 96] y) <float[64, 96] w>
+{ a = MatMul(x, w)  c = Add(a, b)  y = Relu(c) }
+END
+{ sed -n '1p' "$T/layer.onnxtxt"
+  sed -n '2p' "$T/layer.onnxtxt" | sed "s/w>/w = {$(seq -s, 1 6144)}>/"
+  sed -n '3p' "$T/layer.onnxtxt"; } >"$T/known.onnxtxt"
+layer=("$T/known.onnxtxt" -d B=40)
+refuse 'SN_LIBRARY is .some., wanted all or none' env SN_LIBRARY=some "$SINTER" run "${layer[@]}" --wait
+expect 0 'could run in a library, and was not found faster' "$SINTER" explain "${layer[@]}" --why
+expect 0 'SN_LIBRARY says none' env SN_LIBRARY=none "$SINTER" tune "${layer[@]}" --budget 1s
+expect 0 'libdnnl.so is not there' env SN_DNNL=/none/libdnnl.so "$SINTER" tune "${layer[@]}" --budget 1s
+expect 0 'equal to the reference' env SN_DNNL=/none/libdnnl.so SN_LIBRARY=all "$SINTER" run "${layer[@]}" --check
+library=$("$SINTER" tune "${layer[@]}" --budget 1s | sed -n 's/^library for contractions: //p')
+if [[ $library == oneDNN* ]]; then
+    json 'j["library_trials"] >= 1' "$SINTER" tune "${layer[@]}" --budget 6s --json
+    expect 0 "runs in $library" env SN_LIBRARY=all "$SINTER" explain "${layer[@]}"
+    expect 0 'equal to the reference' env SN_LIBRARY=all "$SINTER" run "${layer[@]}" --check
+    kernel=$(SN_RECORDS='' "$SINTER" explain "${layer[@]}" --json 2>/dev/null | python3 -c 'import json, sys
+print(next(k["name"] for s in json.load(sys.stdin)["segments"] for k in s["kernels"] if k["kind"] == "dot"))')
+    for version in "$library" "oneDNN 1.0.0"; do
+        rm -f "$SN_CACHE/tuned.sqlite"
+        for bucket in t{0..12}w{16..24}r{0..8}; do printf '%s\t%s\t%s\t%s\tlibrary=2 by %s\t0.5\t1\n' "$kernel" "$bucket" "$machine" "$compiler" "$version"; done >"$T/library.tsv"
+        expect 0 'records read from' "$SINTER" tune --import "$T/library.tsv"
+        "$SINTER" explain "${layer[@]}" >"$T/explained"
+        ok "a record of $version" [ "$(grep -c "runs in $library" "$T/explained")" = $([ "$version" = "$library" ] && echo 1 || echo 0) ]
+        expect 0 'equal to the reference' "$SINTER" run "${layer[@]}" --check
+    done
+    expect 0 'kernels' "$SINTER" compile "${layer[@]}" -o "$T/layer.c"
+    ok "a C file needs no library" bash -c "! grep -q dnnl '$T/layer.c'"
+else skip "a library for contractions: $library"
+fi
+
 # a choice that this version does not know is none; a broken file is refused by tune, with its line
 sed 's/rows=3 vectors=1/colour=7/' "$T/mine.tsv" >"$T/other.tsv"
 expect 0 'records read' "$SINTER" tune --import "$T/other.tsv"
