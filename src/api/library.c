@@ -46,7 +46,7 @@ static bool seen_through(Match *m, const Node *n, Dim *const *idx, Seen *out)
     return true;
 }
 
-static bool in_memory(const Match *m, const Node *n)
+static bool form_reads(const Match *m, const Node *n)
 {
     int home = m->sub->home[n->id];
     return n->op == OP_const || n->op == OP_input || home == HOME_memory || (home >= 0 && home != m->sub->id);
@@ -82,19 +82,19 @@ static bool operand_add(Match *m, int which, const Node *n, Dim *const *idx)
 static bool reaches(const Match *m, const Node *n, int depth)
 {
     if (n == m->fold) return true;
-    if (depth > DEEP || in_memory(m, n)) return false;
+    if (depth > DEEP || form_reads(m, n)) return false;
     for (int i = 0; i < n->nin; i++) if (reaches(m, n->in[i], depth + 1)) return true;
     return false;
 }
 
-static bool is_number(const Node *n, double v)
+static bool form_is_number(const Node *n, double v)
 {
     const Node *at;
     Scalar s;
     return scalar_const(n, &s, &at) && s.f == v;
 }
 
-static bool number_of(const Node *n, double *v)
+static bool form_number(const Node *n, double *v)
 {
     const Node *at;
     Scalar s;
@@ -108,7 +108,7 @@ static const Node *other_of(const Node *n, Op op, const Node *x)
 {
     if (n->op != op) return NULL;
     double v;
-    for (int i = 0; i < 2; i++) if (x ? n->in[i] == x : number_of(n->in[i], &v)) return n->in[1 - i];
+    for (int i = 0; i < 2; i++) if (x ? n->in[i] == x : form_number(n->in[i], &v)) return n->in[1 - i];
     return NULL;
 }
 
@@ -120,21 +120,21 @@ static const Node *gelu_of(const Node *n)
     const Node *open[5] = { n };
     for (int at = 0, last = 1; at < last; at++) {
         const Node *o = open[at];
-        if (is_number(o, 0.5)) half++;
+        if (form_is_number(o, 0.5)) half++;
         else if (o->op == OP_mul && last + 2 <= 5) { open[last++] = o->in[0]; open[last++] = o->in[1]; }
         else if (count < 3) term[count++] = o;
     }
     if (count != 2 || half != 1) return NULL;
     for (int i = 0; i < 2; i++) if (term[i]->op == OP_add && other_of(term[i], OP_add, NULL) && other_of(term[i], OP_add, NULL)->op == OP_erf) { sum = term[i]; x = term[1 - i]; }
-    if (!sum || (!is_number(sum->in[0], 1) && !is_number(sum->in[1], 1))) return NULL;
+    if (!sum || (!form_is_number(sum->in[0], 1) && !form_is_number(sum->in[1], 1))) return NULL;
     const Node *inner = other_of(sum, OP_add, NULL)->in[0];
     double c = 0;
-    if (inner->op == OP_div && inner->in[0] == x && number_of(inner->in[1], &c)) return fabs(c - M_SQRT2) < 1e-6 ? x : NULL;
-    if (inner->op == OP_mul) for (int i = 0; i < 2; i++) if (inner->in[i] == x && number_of(inner->in[1 - i], &c)) return fabs(c - M_SQRT1_2) < 1e-6 ? x : NULL;
+    if (inner->op == OP_div && inner->in[0] == x && form_number(inner->in[1], &c)) return fabs(c - M_SQRT2) < 1e-6 ? x : NULL;
+    if (inner->op == OP_mul) for (int i = 0; i < 2; i++) if (inner->in[i] == x && form_number(inner->in[1 - i], &c)) return fabs(c - M_SQRT1_2) < 1e-6 ? x : NULL;
     return NULL;
 }
 
-static bool step_add(Match *m, LibStep s)
+static bool form_step(Match *m, LibStep s)
 {
     LibForm *f = m->form;
     LibStep *last = f->nstep ? &f->step[f->nstep - 1] : NULL;
@@ -159,32 +159,32 @@ static bool chain_walk(Match *m, const Node *n, Dim *const *idx, int depth)
         for (int k = 0; k < n->rank; k++) if (s.idx[k] != dim_idx(m->g, SPACE_VAR + k, n->dims[k])) return refuse_match(m, "the sum is needed at another index than it is computed at");
         return true;
     }
-    if (in_memory(m, n)) return refuse_match(m, "the result does not come from the sum");
+    if (form_reads(m, n)) return refuse_match(m, "the result does not come from the sum");
     double v;
     const Node *x = gelu_of(n);
-    if (x && reaches(m, x, 0)) return chain_walk(m, x, s.idx, depth + 1) && step_add(m, (LibStep){ .kind = LIB_gelu });
-    if (n->op == OP_tanh || n->op == OP_sigmoid) return chain_walk(m, n->in[0], s.idx, depth + 1) && step_add(m, (LibStep){ .kind = n->op == OP_tanh ? LIB_tanh : LIB_sigmoid });
+    if (x && reaches(m, x, 0)) return chain_walk(m, x, s.idx, depth + 1) && form_step(m, (LibStep){ .kind = LIB_gelu });
+    if (n->op == OP_tanh || n->op == OP_sigmoid) return chain_walk(m, n->in[0], s.idx, depth + 1) && form_step(m, (LibStep){ .kind = n->op == OP_tanh ? LIB_tanh : LIB_sigmoid });
     if (n->op == OP_max || n->op == OP_min)
         for (int i = 0; i < 2; i++)
-            if (number_of(n->in[1 - i], &v) && v == v) {
+            if (form_number(n->in[1 - i], &v) && v == v) {
                 LibStep step = { .kind = LIB_clip, .lo = n->op == OP_max ? (float)v : -INFINITY, .hi = n->op == OP_max ? INFINITY : (float)v };
-                return chain_walk(m, n->in[i], s.idx, depth + 1) && step_add(m, step);
+                return chain_walk(m, n->in[i], s.idx, depth + 1) && form_step(m, step);
             }
     if (n->op == OP_add || n->op == OP_mul || n->op == OP_sub)
         for (int i = 0; i < (n->op == OP_sub ? 1 : 2); i++) {
             Seen o;
             if (!reaches(m, n->in[i], 0) || reaches(m, n->in[1 - i], 0)) continue;
             if (!chain_walk(m, n->in[i], s.idx, depth + 1)) return false;
-            if (!seen_through(m, n->in[1 - i], s.idx, &o) || !in_memory(m, o.node) || o.npred) return refuse_match(m, "what follows the sum computes another operand");
+            if (!seen_through(m, n->in[1 - i], s.idx, &o) || !form_reads(m, o.node) || o.npred) return refuse_match(m, "what follows the sum computes another operand");
             if (m->form->naddend == LIB_ADDENDS) return refuse_match(m, "too much follows the sum");
             int at = m->form->naddend++;
-            return operand_add(m, LIB_ADDEND + at, o.node, o.idx) && step_add(m, (LibStep){ .kind = n->op == OP_add ? LIB_add : n->op == OP_sub ? LIB_sub : LIB_mul, .addend = at });
+            return operand_add(m, LIB_ADDEND + at, o.node, o.idx) && form_step(m, (LibStep){ .kind = n->op == OP_add ? LIB_add : n->op == OP_sub ? LIB_sub : LIB_mul, .addend = at });
         }
     return refuse_match(m, "the library has not what follows the sum");
 }
 
 /* ---- the sum ---------------------------------------------------------------------------------------------------------------------------------- */
-static bool is_zero(const Dim *d) { return dim_is(d, 0); }
+static bool never_moves(const Dim *d) { return dim_is(d, 0); }
 
 /* Which role each axis has. src, weights: the operands of the product as they were seen. */
 static bool roles_find(Match *m, const Seen *src)
@@ -193,7 +193,7 @@ static bool roles_find(Match *m, const Seen *src)
     int kept = m->fold->rank;
     for (int i = 0; i < f->naxis; i++) {
         FormAxis *x = &f->axis[i];
-        bool a = !is_zero(x->at[LIB_SRC]), b = !is_zero(x->at[LIB_WEIGHTS]);
+        bool a = !never_moves(x->at[LIB_SRC]), b = !never_moves(x->at[LIB_WEIGHTS]);
         x->window = -1;
         x->step = x->dilation = dim_const(m->g, 1);
         x->pad = x->size = dim_const(m->g, 0);
@@ -219,7 +219,7 @@ static bool roles_find(Match *m, const Seen *src)
         if (row < 0 || others) { if (padded) npred = -MAX_RANK; continue; }
         FormAxis *x = &f->axis[row];
         if (!dim_linear(m->g, e, SPACE_VAR + row, &x->step, &rest) || (sum >= 0 && !dim_linear(m->g, rest, SUM_VAR + sum - kept, &x->dilation, &rest))) return refuse_match(m, "an address is not linear in the axes");
-        if (!is_zero(x->size)) return refuse_match(m, "an axis of the result walks along two of an operand");
+        if (!never_moves(x->size)) return refuse_match(m, "an axis of the result walks along two of an operand");
         x->window = sum;
         x->padded = padded;
         x->pad = dim_sub(m->g, dim_const(m->g, 0), rest);
@@ -229,7 +229,7 @@ static bool roles_find(Match *m, const Seen *src)
     return true;
 }
 
-static bool is_known(const Match *m, const Node *n) { return n->op == OP_const || m->sub->constant[n->id]; }
+static bool form_knows(const Match *m, const Node *n) { return n->op == OP_const || m->sub->constant[n->id]; }
 
 static bool sum_match(Match *m)
 {
@@ -251,8 +251,8 @@ static bool sum_match(Match *m)
     if (!seen_through(m, x, idx, &body)) return false;
     if (body.npred || body.node->op != OP_mul || body.node->dt != DT_f32) return refuse_match(m, "what is summed is no product of float32 numbers");
     for (int i = 0; i < 2; i++)
-        if (!seen_through(m, body.node->in[i], body.idx, &o[i]) || !in_memory(m, o[i].node)) return refuse_match(m, "an operand is computed in the loops of the sum");
-    int weights = is_known(m, o[1].node) && !is_known(m, o[0].node) ? 1 : is_known(m, o[0].node) && !is_known(m, o[1].node) ? 0 : o[0].npred ? 1 : o[1].npred ? 0 : 1;
+        if (!seen_through(m, body.node->in[i], body.idx, &o[i]) || !form_reads(m, o[i].node)) return refuse_match(m, "an operand is computed in the loops of the sum");
+    int weights = form_knows(m, o[1].node) && !form_knows(m, o[0].node) ? 1 : form_knows(m, o[0].node) && !form_knows(m, o[1].node) ? 0 : o[0].npred ? 1 : o[1].npred ? 0 : 1;
     if (o[weights].npred) return refuse_match(m, "both operands are read through padding");
     return operand_add(m, LIB_SRC, o[1 - weights].node, o[1 - weights].idx) && operand_add(m, LIB_WEIGHTS, o[weights].node, o[weights].idx) && roles_find(m, &o[1 - weights]);
 }

@@ -54,14 +54,16 @@ static Sched choice_sched(Ctx *cx, Arena *a, const Target *t, const char *choice
 }
 
 enum { LIBRARY_CALLS = 4 };
-/* What SN_LIBRARY says about it. */
-static void library_wish(Ctx *cx, const Target *t, const Subgraph *sub, Sched *want)
+/* What SN_LIBRARY says about a kernel, which is k by itself. A library reads operands as they lie: those that a run gives are not copied for it. */
+static void library_wish(Ctx *cx, const Target *t, const LoopKernel *k, Sched *want)
 {
+    const Subgraph *sub = k->sub;
     const char *wish = cx->opt.library;
     bool all = wish && !strcmp(wish, "all"), none = wish && !strcmp(wish, "none");
     if (wish && wish[0] && !all && !none) fail(cx, E_INVALID, "SN_LIBRARY is '%s', wanted all or none", wish);
     if (none || !t->api->library || t->ahead || sub->kind != SUB_dot) want->library = 0;
     else if (all && !want->library) want->library = LIBRARY_CALLS;
+    for (int i = 0; want->library && i < k->buf.n; i++) if (k->buf.at[i].packed && !sub->constant[k->buf.at[i].node->id]) want->panels = 1;
 }
 
 LoopKernel *tuned_lower(Ctx *cx, Segment *s, const Subgraph *sub, const char **structure)
@@ -73,7 +75,7 @@ LoopKernel *tuned_lower(Ctx *cx, Segment *s, const Subgraph *sub, const char **s
     *structure = NULL;
     if (cx->opt.sched) {
         if (!sched_parse(cx->opt.sched, &want)) fail(cx, E_INVALID, "SN_SCHED: '%s' is no list of knobs of sched.def and values from 1 to 1024", cx->opt.sched);
-        library_wish(cx, t, sub, &want);
+        library_wish(cx, t, k, &want);
         return kernel_lower_as(cx, s->arena, s->g, sub, t->vectors, &want);
     }
     if (!records && !s->opt.force_kernel && !cx->opt.library) return k;
@@ -86,7 +88,7 @@ LoopKernel *tuned_lower(Ctx *cx, Segment *s, const Subgraph *sub, const char **s
         if (choice) want = choice_sched(cx, s->arena, t, choice);
     }
     if (s->opt.force_kernel && !strcmp(s->opt.force_kernel, src.name)) want = s->opt.force;
-    library_wish(cx, t, sub, &want);
+    library_wish(cx, t, k, &want);
     if (!memcmp(&want, &(Sched){ 0 }, sizeof want)) return k;
     log_line(cx, 3, "kernel %s: %s", src.name, sched_text(s->arena, &want));
     return kernel_lower_as(cx, s->arena, s->g, sub, t->vectors, &want);

@@ -294,10 +294,11 @@ static Status launch_check(const Launch *launch, Lane *lane, int slots, const Li
     if (!low)
         return E_OK;
     if (low->bad[0] == 2)
-        st = rt_fail(e, low->bad[1] == 1 ? E_NOMEM : E_DEVICE, "a call of %s failed (status %" PRId64 ")", lib_version(library), low->bad[1]);
+        st = rt_fail(e, low->bad[1] == 1 ? E_NOMEM : E_DEVICE, "a call of %s failed (status %" PRId64 ")",
+                     lib_version(library), low->bad[1]);
     else
         st = rt_fail(e, E_INVALID, "index %" PRId64 " is outside an axis of size %" PRId64, low->bad[2],
-                 low->bad[3]);
+                     low->bad[3]);
     if (e && low->bad[0] == 1) {
         e->launch = launch->id;
         e->site = low->bad[1];

@@ -1,11 +1,9 @@
 /* Contractions by oneDNN's C API, versions 2.6 to 3.x, loaded at run time.
  *
  * Nothing of it is needed to build: what is called is declared here, memory descriptors are opaque (version 2 has them as structures, which get
- * room enough), and the few constants that differ stand in pairs. A contraction of any number of axes (LibOp) becomes calls of one or a few
- * primitives: axes that lie together are merged; what is left over, and blocks of rows or columns so that threads have something to share, are
- * calls of their own. Which they are follows from sizes alone. Primitives are made for one thread and run on whichever thread of the pool takes
- * the call; so the library starts no threads (OpenMP is told so around each use). Weights that never change are laid out once for each form
- * that is asked for. Lower and upper bounds lose NaN in the library; unless that may be, they are applied here, while the part lies in the cache. */
+ * room enough), and the few constants that differ stand in pairs. What is called how often is planned by lib_plan.c. Primitives are made for one
+ * thread and run on whichever thread of the pool takes the call; so the library starts no threads (OpenMP is told so around each use). Weights
+ * that never change are laid out once for each form that is asked for. Lower and upper bounds lose NaN in the library; unless that may be, they are applied here, while the part lies in the cache. */
 #include "rt/rt.h"
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -13,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DIMS = 12, MD_ROOM = 2048, DESC_ROOM = 16384, MOST_CALLS = 1 << 16, ARGS = 6 + LIB_ADDENDS, ALIGN = 64 };
+enum { DIMS = 12, MD_ROOM = 2048, DESC_ROOM = 16384, ARGS = 6 + LIB_ADDENDS, ALIGN = 64 };
 enum { F32 = 3, CPU = 1, INFERENCE = 0x60, CONV_DIRECT = 1, STREAM_DEFAULT = 1, SCRATCH_USER = 1, TAG_ANY = 1 };
 enum { ARG_SRC = 1, ARG_SRC_1 = 2, ARG_DST = 17, ARG_WEIGHTS = 33, ARG_SCRATCHPAD = 80 };
 enum { QUERY_IMPL = 8, QUERY_WEIGHTS = 131, QUERY_SCRATCHPAD = 136, QUERY_EXEC_ARG = 255 };
@@ -205,23 +203,16 @@ static void md_free(const Lib *l, Md *d)
     d->at = NULL;
 }
 
-/* One kind of call: a primitive, and what its operands look like. */
+/* One kind of call: a primitive, and what its operands look like to the library. */
 typedef struct Variant {
-    bool window;
-    int n; /* rank of src and dst; weights have one more when there are groups */
-    int64_t dims[3][5], strides[3][5]; /* src, weights, dst */
-    int64_t add_dims[LIB_ADDENDS][4], add_strides[LIB_ADDENDS][4];
-    int64_t stride[2], dilation[2], pad[2], pad_end[2];
-    bool groups, known;  /* known: the weights never change */
-    bool staged;         /* the result lies densely in scratch, and goes from there to its place */
-    int64_t dense[5];    /* then: its strides there */
+    LibShape s;
+    bool staged;      /* the result lies densely in scratch, and goes from there to its place */
+    int64_t dense[5]; /* then: its strides there */
     Md md[3], add[LIB_ADDENDS];
     void *pd, *primitive;
     size_t scratch;
     int post_base;
 } Variant;
-
-typedef struct Call { int variant; Kept *weights; int64_t at[LIB_OPERANDS]; } Call;
 
 /* What one thread needs for a call besides the data: a stream, and memory objects of each variant. */
 typedef struct Tools { struct Tools *next; void *stream; void *memory[][ARGS]; } Tools;
@@ -230,10 +221,10 @@ struct LibRun {
     Lib *lib;
     LibOp op;
     int nown; /* the last so many steps (0 or 1) are applied here */
+    LibPlan plan;
     int nvariant;
-    Variant *variant;
-    int64_t ncall;
-    Call *call;
+    Variant *variant; /* by shape of the plan */
+    Kept **kept;      /* by call: its weights, or NULL */
     pthread_mutex_t lock;
     Tools *tools; /* idle ones */
     size_t scratch;
@@ -293,14 +284,15 @@ void lib_free(LibRun *r)
         r->tools = t->next;
         tools_free(r, t);
     }
-    for (int64_t i = 0; r->call && i < r->ncall; i++)
-        if (r->call[i].weights)
-            kept_release(l, r->call[i].weights);
+    for (int64_t i = 0; r->kept && i < r->plan.ncall; i++)
+        if (r->kept[i])
+            kept_release(l, r->kept[i]);
     for (int v = 0; r->variant && v < r->nvariant; v++)
         variant_clear(l, &r->variant[v]);
     if (r->locked)
         pthread_mutex_destroy(&r->lock);
-    block_free(r->call);
+    block_free(r->kept);
+    lib_plan_free(&r->plan);
     block_free(r->variant);
     block_free(r);
 }
@@ -351,12 +343,12 @@ static int variant_pd(const LibRun *r, Variant *x, const void *attr)
     const Lib *l = r->lib;
     const void *src = x->md[0].at, *weights = x->md[1].at, *dst = x->md[2].at;
     if (l->major == 3)
-        return x->window ? l->conv3_pd(&x->pd, l->engine, INFERENCE, CONV_DIRECT, src, weights, NULL, dst, x->stride, x->dilation, x->pad, x->pad_end, attr)
+        return x->s.window ? l->conv3_pd(&x->pd, l->engine, INFERENCE, CONV_DIRECT, src, weights, NULL, dst, x->s.stride, x->s.dilation, x->s.pad, x->s.pad_end, attr)
                          : l->matmul3_pd(&x->pd, l->engine, src, weights, NULL, dst, attr);
     void *desc = block_alloc(DESC_ROOM);
     if (!desc)
         return NOMEM;
-    int st = x->window ? l->conv2_desc(desc, INFERENCE, CONV_DIRECT, src, weights, NULL, dst, x->stride, x->dilation, x->pad, x->pad_end)
+    int st = x->s.window ? l->conv2_desc(desc, INFERENCE, CONV_DIRECT, src, weights, NULL, dst, x->s.stride, x->s.dilation, x->s.pad, x->s.pad_end)
                        : l->matmul2_desc(desc, src, weights, NULL, dst);
     if (!st)
         st = l->pd2_create(&x->pd, desc, attr, l->engine, NULL);
@@ -380,21 +372,21 @@ static int post_base(const LibRun *r, const Variant *x)
 static int64_t result_count(const Variant *x)
 {
     int64_t n = 1;
-    for (int k = 0; k < x->n; k++)
-        n *= x->dims[2][k];
+    for (int k = 0; k < x->s.n; k++)
+        n *= x->s.dims[2][k];
     return n;
 }
 
 static Status variant_try(LibRun *r, Variant *x, RtError *e)
 {
     const Lib *l = r->lib;
-    const char *what = x->window ? "convolution" : "product", *impl = NULL;
+    const char *what = x->s.window ? "convolution" : "product", *impl = NULL;
     int st = 0;
     for (int i = 0; i < 3 && !st; i++)
-        st = md_make(l, &x->md[i], x->n + (i == LIB_WEIGHTS && x->groups), x->dims[i],
-                     i == LIB_WEIGHTS && x->known ? NULL : i == LIB_DST && x->staged ? x->dense : x->strides[i]);
+        st = md_make(l, &x->md[i], x->s.n + (i == LIB_WEIGHTS && x->s.groups), x->s.dims[i],
+                     i == LIB_WEIGHTS && x->s.known ? NULL : i == LIB_DST && x->staged ? x->dense : x->s.strides[i]);
     for (int i = 0; i < r->op.naddend && !st; i++)
-        st = md_make(l, &x->add[i], x->n, x->add_dims[i], x->add_strides[i]);
+        st = md_make(l, &x->add[i], x->s.n, x->s.add_dims[i], x->s.add_strides[i]);
     void *attr = NULL;
     if (!st)
         st = attributes(r, x, &attr);
@@ -426,11 +418,11 @@ static Status variant_make(LibRun *r, Variant *x, RtError *e)
     bool dense = true;
     int64_t step = 1;
     static const int order[2][4] = { { 1, 0 }, { 1, 3, 2, 0 } }; /* channels together */
-    for (int k = 0; k < x->n; k++) {
-        int d = order[x->window][k];
+    for (int k = 0; k < x->s.n; k++) {
+        int d = order[x->s.window][k];
         x->dense[d] = step;
-        step *= x->dims[2][d];
-        dense &= x->dims[2][d] == 1 || x->dense[d] == x->strides[2][d];
+        step *= x->s.dims[2][d];
+        dense &= x->s.dims[2][d] == 1 || x->dense[d] == x->s.strides[2][d];
     }
     if (st != E_UNSUPPORTED || dense)
         return st;
@@ -444,10 +436,10 @@ static Status kept_make(Lib *l, const Variant *x, const void *from, Kept **out, 
 {
     const void *form = l->pd_md(x->pd, QUERY_WEIGHTS, 0);
     const void *md = NULL;
-    int n = x->n + x->groups, st;
+    int n = x->s.n + x->s.groups, st;
     pthread_mutex_lock(&l->lock);
     for (Kept *k = l->kept; k; k = k->next)
-        if (k->from == from && k->n == n && !memcmp(k->dims, x->dims[1], sizeof k->dims) && !memcmp(k->strides, x->strides[1], sizeof k->strides)
+        if (k->from == from && k->n == n && !memcmp(k->dims, x->s.dims[1], sizeof k->dims) && !memcmp(k->strides, x->s.strides[1], sizeof k->strides)
             && !l->memory_md(k->memory, &md) && l->md_equal(md, form)) {
             k->refs++;
             *out = k;
@@ -460,8 +452,8 @@ static Status kept_make(Lib *l, const Variant *x, const void *from, Kept **out, 
     if (!(st = k ? 0 : NOMEM)) {
         memset(k, 0, sizeof *k);
         *k = (Kept){ .refs = 1, .from = from, .n = n };
-        memcpy(k->dims, x->dims[1], sizeof k->dims);
-        memcpy(k->strides, x->strides[1], sizeof k->strides);
+        memcpy(k->dims, x->s.dims[1], sizeof k->dims);
+        memcpy(k->strides, x->s.strides[1], sizeof k->strides);
         k->data = block_alloc(l->md_size(form) + 64);
         st = k->data ? md_make(l, &lies, n, k->dims, k->strides) : NOMEM;
         if (!st)
@@ -504,309 +496,7 @@ static Status kept_make(Lib *l, const Variant *x, const void *from, Kept **out, 
     return lib_status(l, st, "order of weights", e);
 }
 
-/* ---- from axes to calls ---- */
-
-typedef struct Axes { LibAxis *at[LIB_AXES]; int n; } Axes;
-
-/* Merges axes of one role that lie together in every operand: the outer one of two goes on where the inner one ends. */
-static void axes_merge(LibOp *op, LibRole role)
-{
-    for (bool more = true; more;) {
-        more = false;
-        for (int i = 0; i < op->naxis && !more; i++)
-            for (int j = 0; j < op->naxis && !more; j++) {
-                LibAxis *out = &op->axis[i], *in = &op->axis[j];
-                bool fits = i != j && out->role == role && in->role == role && out->window < 0 && in->window < 0 && !out->padded && !in->padded;
-                for (int k = 0; k < LIB_OPERANDS; k++)
-                    fits = fits && out->at[k] == in->at[k] * in->extent;
-                for (int k = 0; k < op->naxis; k++) /* a window's sum stays what it is */
-                    fits = fits && op->axis[k].window != i && op->axis[k].window != j;
-                if (!fits)
-                    continue;
-                in->extent *= out->extent;
-                in->size = 0;
-                op->naxis--;
-                for (int k = i; k < op->naxis; k++)
-                    op->axis[k] = op->axis[k + 1];
-                for (int k = 0; k < op->naxis; k++)
-                    op->axis[k].window -= op->axis[k].window > i;
-                more = true;
-            }
-    }
-}
-
-static void axes_of(LibOp *op, LibRole role, bool window, Axes *out)
-{
-    out->n = 0;
-    for (int i = 0; i < op->naxis; i++) {
-        bool slides = op->axis[i].window >= 0;
-        for (int k = 0; k < op->naxis; k++)
-            slides |= op->axis[k].window == i;
-        if (op->axis[i].role == role && slides == window)
-            out->at[out->n++] = &op->axis[i];
-    }
-}
-
-/* The transposed product. */
-static void op_turn(LibOp *op)
-{
-    LibOperand o = op->operand[LIB_SRC];
-    op->operand[LIB_SRC] = op->operand[LIB_WEIGHTS];
-    op->operand[LIB_WEIGHTS] = o;
-    for (int i = 0; i < op->naxis; i++) {
-        LibAxis *x = &op->axis[i];
-        int64_t t = x->at[LIB_SRC];
-        x->at[LIB_SRC] = x->at[LIB_WEIGHTS];
-        x->at[LIB_WEIGHTS] = t;
-        x->role = x->role == LIB_row ? LIB_col : x->role == LIB_col ? LIB_row : x->role;
-    }
-}
-
-/* Calls for all places of the outer axes, each with the blocks that were planned for one. */
-static Status calls_spread(LibRun *r, const Axes *outer, int nblock, const Call *block, RtError *e)
-{
-    int64_t n = nblock;
-    for (int i = 0; i < outer->n; i++) {
-        n *= outer->at[i]->extent;
-        if (n > MOST_CALLS)
-            return rt_fail(e, E_UNSUPPORTED, "it would take more than %d calls of the library", MOST_CALLS);
-    }
-    if (!(r->call = block_alloc((size_t)(n > 0 ? n : 1) * sizeof *r->call)))
-        return rt_fail(e, E_NOMEM, "no memory for calls of the library");
-    for (int64_t i = 0; i < n; i++) {
-        Call c = block[i % nblock];
-        int64_t rest = i / nblock;
-        for (int k = outer->n - 1; k >= 0; k--) {
-            int64_t place = rest % outer->at[k]->extent;
-            rest /= outer->at[k]->extent;
-            for (int o = 0; o < LIB_OPERANDS; o++)
-                c.at[o] += place * outer->at[k]->at[o];
-        }
-        r->call[i] = c;
-    }
-    r->ncall = n;
-    return E_OK;
-}
-
-enum { MOST_VARIANTS = 64 };
-/* The number of this kind of call; made if it is new. Negative: it failed. */
-static int variant_find(LibRun *r, const Variant *x, Status *st, RtError *e)
-{
-    for (int v = 0; v < r->nvariant; v++) {
-        const Variant *y = &r->variant[v];
-        if (y->window == x->window && !memcmp(y->dims, x->dims, sizeof x->dims) && !memcmp(y->pad, x->pad, sizeof x->pad) && !memcmp(y->pad_end, x->pad_end, sizeof x->pad_end))
-            return v;
-    }
-    if (r->nvariant == MOST_VARIANTS) {
-        *st = rt_fail(e, E_UNSUPPORTED, "it would take more than %d kinds of calls of the library", MOST_VARIANTS);
-        return -1;
-    }
-    Variant *y = &r->variant[r->nvariant++];
-    *y = *x;
-    *st = variant_make(r, y, e);
-    return *st ? -1 : r->nvariant - 1;
-}
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-/* The operands of steps, as many axes as the result, of one place where they are the same for all. */
-static void addends_place(const LibRun *r, Variant *x, const LibAxis *const *axis)
-{
-    for (int a = 0; a < r->op.naddend; a++)
-        for (int k = 0; k < x->n; k++) {
-            int64_t step = axis[k] ? axis[k]->at[LIB_ADDEND + a] : 0;
-            x->add_dims[a][k] = step ? x->dims[2][k] : 1;
-            x->add_strides[a][k] = step ? step : 1;
-        }
-}
-
-enum { FEW_ROWS = 8, COLUMNS = 64 }; /* fewer rows than that are not shared; columns in groups */
-
-static Status plan_product(LibRun *r, RtError *e)
-{
-    LibOp *op = &r->op;
-    Axes row, col, both, sum;
-    for (int role = LIB_row; role <= LIB_sum; role++)
-        axes_merge(op, (LibRole)role);
-    axes_of(op, LIB_row, false, &row);
-    axes_of(op, LIB_col, false, &col);
-    bool turned = false;
-    for (int i = 0; i < row.n; i++)
-        turned |= row.at[i]->at[LIB_DST] == 1;
-    if (turned) { /* the result lies the other way: so do the operands */
-        op_turn(op);
-        axes_of(op, LIB_row, false, &row);
-        axes_of(op, LIB_col, false, &col);
-    }
-    axes_of(op, LIB_both, false, &both);
-    axes_of(op, LIB_sum, false, &sum);
-    if (sum.n != 1)
-        return rt_fail(e, E_UNSUPPORTED, "its sum is over no single axis");
-    int along = 0; /* the axis that is a call's columns: the one that lies together in the result */
-    for (int i = 1; i < col.n; i++)
-        if (col.at[i]->at[LIB_DST] == 1)
-            along = i;
-    LibAxis one = { .extent = 1, .window = -1 };
-    int longest = 0; /* the axis that is a call's rows: one whose rows of the result lie side by side, if there is one */
-    for (int i = 1; i < row.n; i++) {
-        bool dense[2];
-        for (int k = 0; k < 2; k++)
-            dense[k] = row.at[k ? i : longest]->at[LIB_DST] == (col.n ? col.at[along]->extent : 1);
-        if (dense[1] > dense[0] || (dense[1] == dense[0] && row.at[i]->extent > row.at[longest]->extent))
-            longest = i;
-    }
-    LibAxis *m = row.n ? row.at[longest] : &one, *n = col.n ? col.at[along] : &one, *k = sum.at[0];
-    Axes outer = both;
-    for (int i = 0; i < row.n; i++)
-        if (i != longest)
-            outer.at[outer.n++] = row.at[i];
-    for (int i = 0; i < col.n; i++)
-        if (i != along)
-            outer.at[outer.n++] = col.at[i];
-    int64_t outside = 1;
-    for (int i = 0; i < outer.n; i++)
-        outside *= outer.at[i]->extent;
-    bool known = op->operand[LIB_WEIGHTS].known != NULL;
-    if (k->at[LIB_SRC] != 1 && m->at[LIB_SRC] != 1 && m->extent > 1)
-        return rt_fail(e, E_UNSUPPORTED, "rows of an operand do not lie together");
-    if (!known && k->at[LIB_WEIGHTS] != 1 && n->at[LIB_WEIGHTS] != 1 && n->extent > 1)
-        return rt_fail(e, E_UNSUPPORTED, "rows of an operand do not lie together");
-    if (n->at[LIB_DST] != 1 && n->extent > 1)
-        return rt_fail(e, E_UNSUPPORTED, "rows of the result do not lie together");
-    int64_t blocks = ceil_div(op->parts, outside > 0 ? outside : 1), mb = m->extent, nb = n->extent;
-    if (m->extent >= FEW_ROWS * blocks)
-        mb = ceil_div(m->extent, blocks);
-    else
-        nb = ceil_div(ceil_div(n->extent, blocks), COLUMNS) * COLUMNS;
-    Call block[256];
-    int nblock = 0;
-    Status st = E_OK;
-    for (int64_t i = 0; i < m->extent && !st; i += mb)
-        for (int64_t j = 0; j < n->extent && !st; j += nb) {
-            Variant x = { .n = 2, .known = known };
-            int64_t rows = m->extent - i < mb ? m->extent - i : mb, cols = n->extent - j < nb ? n->extent - j : nb;
-            int64_t dims[3][2] = { { rows, k->extent }, { k->extent, cols }, { rows, cols } };
-            int64_t strides[3][2] = { { rows > 1 ? m->at[LIB_SRC] : k->extent, k->at[LIB_SRC] },
-                                      { k->at[LIB_WEIGHTS], n->extent > 1 ? n->at[LIB_WEIGHTS] : 1 },
-                                      { rows > 1 ? m->at[LIB_DST] : cols, n->extent > 1 ? n->at[LIB_DST] : 1 } };
-            for (int o = 0; o < 3; o++) {
-                memcpy(x.dims[o], dims[o], sizeof dims[o]);
-                memcpy(x.strides[o], strides[o], sizeof strides[o]);
-            }
-            addends_place(r, &x, (const LibAxis *[]){ m, n });
-            if (nblock == (int)COUNT_OF(block))
-                return rt_fail(e, E_UNSUPPORTED, "it would take too many blocks");
-            Call *c = &block[nblock++];
-            *c = (Call){ .variant = variant_find(r, &x, &st, e) };
-            for (int o = 0; o < LIB_OPERANDS; o++)
-                c->at[o] = i * m->at[o] + j * n->at[o];
-        }
-    return st ? st : calls_spread(r, &outer, nblock, block, e);
-}
-
-/* How a source axis lies, as seen by a row of the result and the sum that slides over it. */
-typedef struct Spatial { LibAxis *row, *sum; int64_t stride; } Spatial;
-
-/* There is one: its stride is the size of it. */
-static void one_image(const int64_t *dims, int64_t *stride)
-{
-    for (int k = 1; k < 4; k++)
-        if (dims[k] * stride[k] > stride[0])
-            stride[0] = dims[k] * stride[k];
-}
-
-static Status plan_window(LibRun *r, RtError *e)
-{
-    LibOp *op = &r->op;
-    Axes slide, row, col, both, sum, outer = { .n = 0 };
-    LibAxis one = { .role = LIB_row, .extent = 1, .window = -1, .step = 1, .dilation = 1, .size = 1 }, zero = one;
-    for (int role = LIB_col; role <= LIB_sum; role++)
-        axes_merge(op, (LibRole)role);
-    axes_of(op, LIB_row, true, &slide);
-    axes_of(op, LIB_row, false, &row);
-    axes_of(op, LIB_col, false, &col);
-    axes_of(op, LIB_both, false, &both);
-    axes_of(op, LIB_sum, false, &sum);
-    Spatial s[2]; /* places across, places along */
-    int n = 0;
-    for (int i = 0; i < slide.n && n < 2; i++)
-        s[n++] = (Spatial){ slide.at[i], slide.at[i]->window >= 0 ? &op->axis[slide.at[i]->window] : &zero, 0 };
-    for (int i = row.n - 1; i >= 0; i--) { /* those that no window slides over count as windows of one */
-        bool takes = n < 2 && row.at[i]->size > 0;
-        if (takes)
-            s[n++] = (Spatial){ row.at[i], &zero, 0 };
-        else
-            outer.at[outer.n++] = row.at[i];
-    }
-    while (n < 2)
-        s[n++] = (Spatial){ &one, &zero, 0 };
-    for (int i = 0; i < 2; i++)
-        s[i].stride = s[i].row->at[LIB_SRC] / s[i].row->step;
-    if (s[1].row == &one || (s[0].row != &one && s[0].stride < s[1].stride)) {
-        Spatial t = s[0];
-        s[0] = s[1];
-        s[1] = t;
-    }
-    if (s[0].row == &one) /* lies like one line of the other */
-        s[0].stride = one.at[LIB_SRC] = s[1].stride * s[1].row->size, one.at[LIB_DST] = s[1].row->at[LIB_DST] * s[1].row->extent;
-    LibAxis *g = both.n ? both.at[both.n - 1] : NULL, *oc = col.n ? col.at[0] : NULL, *ic = sum.n ? sum.at[0] : NULL;
-    for (int i = 0; i + 1 < both.n; i++)
-        outer.at[outer.n++] = both.at[i];
-    if (slide.n > 2 || col.n > 1 || sum.n > 1 || !op->operand[LIB_WEIGHTS].known)
-        return rt_fail(e, E_UNSUPPORTED, "a window over more than two axes, or channels that are no single axis, or weights that change");
-    int64_t groups = g ? g->extent : 1, in = ic ? ic->extent : 1, out = oc ? oc->extent : 1;
-    int64_t in_step = ic ? ic->at[LIB_SRC] : g ? g->at[LIB_SRC] : 1, out_step = oc ? oc->at[LIB_DST] : g ? g->at[LIB_DST] : 1;
-    if (g && (g->at[LIB_SRC] != in * in_step || g->at[LIB_DST] != out * out_step))
-        return rt_fail(e, E_UNSUPPORTED, "groups of channels do not lie together");
-    LibAxis channel = oc ? *oc : g ? *g : one; /* of the result: all groups' */
-    for (int o = LIB_ADDEND; g && oc && o < LIB_OPERANDS; o++)
-        if (g->at[o] != oc->at[o] * oc->extent)
-            return rt_fail(e, E_UNSUPPORTED, "groups of channels do not lie together");
-    int64_t outside = 1, high = s[0].row->extent;
-    for (int i = 0; i < outer.n; i++)
-        outside *= outer.at[i]->extent;
-    int64_t rows = ceil_div(high, ceil_div(op->parts, outside > 0 ? outside : 1)), step = s[0].row->step, dil = s[0].sum->extent > 1 ? s[0].row->dilation : 1;
-    Call block[256];
-    int nblock = 0;
-    Status st = E_OK;
-    for (int64_t i = 0; i < high && !st; i += rows) {
-        int64_t h = high - i < rows ? high - i : rows, from = i * step - s[0].row->pad, to = from + (h - 1) * step + (s[0].sum->extent - 1) * dil + 1;
-        int64_t before = from < 0 ? -from : 0, after = to > s[0].row->size ? to - s[0].row->size : 0, lines = to - from - before - after;
-        if (lines <= 0)
-            return rt_fail(e, E_UNSUPPORTED, "a block of lines lies in the padding alone");
-        int64_t wide = s[1].row->extent, wdil = s[1].sum->extent > 1 ? s[1].row->dilation : 1;
-        int64_t pad = s[1].row->pad > 0 ? s[1].row->pad : 0, across = s[1].row->size + s[1].row->pad - pad; /* what lies before its first place is not seen */
-        int64_t end = (wide - 1) * s[1].row->step + (s[1].sum->extent - 1) * wdil + 1 - pad - across;
-        Variant x = { .window = true, .n = 4, .known = true, .groups = g != NULL };
-        x.stride[0] = step, x.stride[1] = s[1].row->step;
-        x.dilation[0] = dil - 1, x.dilation[1] = wdil - 1;
-        x.pad[0] = before, x.pad[1] = pad, x.pad_end[0] = after, x.pad_end[1] = end;
-        int64_t dims[3][5] = { { 1, groups * in, lines, across }, { groups, out, in, s[0].sum->extent, s[1].sum->extent }, { 1, groups * out, h, wide } };
-        int64_t strides[3][5] = { { 1, in_step, s[0].stride, s[1].stride },
-                                  { g ? g->at[1] : 1, oc ? oc->at[1] : 1, ic ? ic->at[1] : 1, s[0].sum->at[1], s[1].sum->at[1] },
-                                  { 1, out_step, s[0].row->at[LIB_DST], s[1].row->at[LIB_DST] } };
-        int skip = g ? 0 : 1; /* weights of one group have no axis for it */
-        for (int k = 0; k < 5; k++) {
-            x.dims[0][k] = dims[0][k], x.strides[0][k] = strides[0][k];
-            x.dims[2][k] = dims[2][k], x.strides[2][k] = strides[2][k];
-            if (k + skip < 5)
-                x.dims[1][k] = dims[1][k + skip], x.strides[1][k] = strides[1][k + skip];
-        }
-        addends_place(r, &x, (const LibAxis *[]){ NULL, &channel, s[0].row, s[1].row });
-        one_image(x.dims[0], x.strides[0]);
-        one_image(x.dims[2], x.strides[2]);
-        for (int a = 0; a < op->naddend; a++)
-            one_image(x.add_dims[a], x.add_strides[a]);
-        if (nblock == (int)COUNT_OF(block))
-            return rt_fail(e, E_UNSUPPORTED, "it would take too many blocks");
-        Call *c = &block[nblock++];
-        *c = (Call){ .variant = variant_find(r, &x, &st, e) };
-        c->at[LIB_SRC] = (s[0].row->pad + before + from) * s[0].stride + pad * s[1].stride;
-        for (int o = LIB_DST; o < LIB_OPERANDS; o++)
-            c->at[o] = i * s[0].row->at[o];
-    }
-    return st ? st : calls_spread(r, &outer, nblock, block, e);
-}
+/* ---- making ---- */
 
 static Status steps_check(LibRun *r, RtError *e)
 {
@@ -822,6 +512,33 @@ static Status steps_check(LibRun *r, RtError *e)
     return E_OK;
 }
 
+static Status run_make(LibRun *r, RtError *e)
+{
+    Status st = steps_check(r, e);
+    if (!st)
+        st = lib_plan(&r->op, &r->plan, e);
+    int n = r->plan.nshape;
+    if (!st && !(r->variant = block_alloc((size_t)n * sizeof *r->variant)))
+        st = rt_fail(e, E_NOMEM, "no memory for calls of the library");
+    if (!st)
+        memset(r->variant, 0, (size_t)n * sizeof *r->variant);
+    for (; r->nvariant < n && !st; r->nvariant++) {
+        r->variant[r->nvariant].s = r->plan.shape[r->nvariant];
+        st = variant_make(r, &r->variant[r->nvariant], e);
+    }
+    const LibOperand *w = &r->op.operand[LIB_WEIGHTS];
+    size_t size = (size_t)r->plan.ncall * sizeof(Kept *);
+    if (!st && w->known && !(r->kept = block_alloc(size)))
+        st = rt_fail(e, E_NOMEM, "no memory for calls of the library");
+    if (r->kept)
+        memset(r->kept, 0, size);
+    for (int64_t i = 0; r->kept && i < r->plan.ncall && !st; i++) {
+        const LibCall *c = &r->plan.call[i];
+        st = kept_make(r->lib, &r->variant[c->shape], (const float *)w->known + w->at + c->at[LIB_WEIGHTS], &r->kept[i], e);
+    }
+    return st;
+}
+
 Status lib_make(Lib *l, const LibOp *op, LibRun **out, RtError *e)
 {
     *out = NULL;
@@ -832,31 +549,15 @@ Status lib_make(Lib *l, const LibOp *op, LibRun **out, RtError *e)
     r->lib = l;
     r->op = *op;
     r->locked = pthread_mutex_init(&r->lock, NULL) == 0;
-    r->variant = block_alloc(MOST_VARIANTS * sizeof *r->variant);
-    Status st = r->locked && r->variant ? steps_check(r, e) : rt_fail(e, E_NOMEM, "no memory for a call of the library");
-    bool window = false, empty = false;
-    int unmerged = 0, before = alone_begin(l);
-    for (int i = 0; i < op->naxis; i++) {
-        window |= op->axis[i].window >= 0;
-        empty |= op->axis[i].extent <= 0;
-        unmerged += op->axis[i].role == LIB_row && op->axis[i].size > 0 && op->axis[i].step > 1;
-        window |= op->axis[i].role == LIB_row && op->axis[i].padded;
-    }
-    if (!st && empty)
-        st = rt_fail(e, E_UNSUPPORTED, "it is empty");
-    if (!st)
-        st = window || (unmerged > 1 && op->operand[LIB_WEIGHTS].known) ? plan_window(r, e) : plan_product(r, e);
-    for (int64_t i = 0; i < r->ncall && !st && r->op.operand[LIB_WEIGHTS].known; i++) {
-        const LibOperand *w = &r->op.operand[LIB_WEIGHTS];
-        st = kept_make(l, &r->variant[r->call[i].variant], (const float *)w->known + w->at + r->call[i].at[LIB_WEIGHTS], &r->call[i].weights, e);
-    }
+    int before = alone_begin(l);
+    Status st = r->locked ? run_make(r, e) : rt_fail(e, E_NOMEM, "no memory for a lock");
     alone_end(l, before);
     if (st) {
         lib_free(r);
         return st;
     }
     size_t n = strlen(r->how);
-    snprintf(r->how + n, sizeof r->how - n, ", %" PRId64 " call%s", r->ncall, r->ncall == 1 ? "" : "s");
+    snprintf(r->how + n, sizeof r->how - n, ", %" PRId64 " call%s", r->plan.ncall, r->plan.ncall == 1 ? "" : "s");
     *out = r;
     return E_OK;
 }
@@ -887,7 +588,7 @@ static Tools *tools_take(LibRun *r)
     for (int v = 0; v < r->nvariant && !st; v++) {
         const Variant *x = &r->variant[v];
         for (int k = 0; k < 3 && !st; k++)
-            if (k != LIB_WEIGHTS || !x->known)
+            if (k != LIB_WEIGHTS || !x->s.known)
                 st = tool_memory(r, t, v, k, x->md[k].at);
         for (int a = 0; a < r->op.naddend && !st; a++)
             st = tool_memory(r, t, v, LIB_ADDEND + a, x->add[a].at);
@@ -934,14 +635,14 @@ static void clip(float *to, const float *from, int64_t n, float lo, float hi)
 /* What is left to do with a part of the result: to its place, within bounds. */
 static void part_finish(const Variant *x, float *to, const float *from, float lo, float hi)
 {
-    const int64_t *d = x->dims[2], *st = x->strides[2], *own = x->staged ? x->dense : st;
-    const int order[3] = { x->window ? 2 : 0, x->window ? 3 : 0, 1 };
-    int in = st[1] == 1 || !x->window ? 2 : 1; /* which of them lies together */
+    const int64_t *d = x->s.dims[2], *st = x->s.strides[2], *own = x->staged ? x->dense : st;
+    const int order[3] = { x->s.window ? 2 : 0, x->s.window ? 3 : 0, 1 };
+    int in = st[1] == 1 || !x->s.window ? 2 : 1; /* which of them lies together */
     int out = 3 - in;
-    int64_t n = d[order[in]], high = x->window ? d[2] : 1;
+    int64_t n = d[order[in]], high = x->s.window ? d[2] : 1;
     for (int64_t i = 0; i < high; i++)
         for (int64_t j = 0; j < d[order[out]]; j++) {
-            int64_t row = x->window ? i * st[2] : 0, row_own = x->window ? i * own[2] : 0;
+            int64_t row = x->s.window ? i * st[2] : 0, row_own = x->s.window ? i * own[2] : 0;
             float *a = to + row + j * st[order[out]];
             const float *b = from + row_own + j * own[order[out]];
             if (st[order[in]] == 1 && own[order[in]] == 1)
@@ -952,17 +653,18 @@ static void part_finish(const Variant *x, float *to, const float *from, float lo
         }
 }
 
-static int call_run(const LibRun *r, Tools *t, const Call *c, void *const *buf, void *scratch)
+static int call_run(const LibRun *r, Tools *t, int64_t number, void *const *buf, void *scratch)
 {
+    const LibCall *c = &r->plan.call[number];
     const Lib *l = r->lib;
-    const Variant *x = &r->variant[c->variant];
-    void **memory = t->memory[c->variant];
+    const Variant *x = &r->variant[c->shape];
+    void **memory = t->memory[c->shape];
     ExecArg arg[ARGS + LIB_STEPS];
     int n = 0, st = 0;
     float *base[LIB_OPERANDS] = { NULL }, *staged = (float *)(void *)((char *)scratch + x->scratch);
     for (int o = 0; o < LIB_ADDEND + r->op.naddend && !st; o++) {
         const LibOperand *p = &r->op.operand[o];
-        if (o == LIB_WEIGHTS && x->known)
+        if (o == LIB_WEIGHTS && x->s.known)
             continue;
         base[o] = (float *)(p->known ? (void *)(uintptr_t)p->known : buf[p->slot]) + p->at + c->at[o];
         st = l->memory_set(memory[o], o == LIB_DST && x->staged ? staged : base[o]);
@@ -970,7 +672,7 @@ static int call_run(const LibRun *r, Tools *t, const Call *c, void *const *buf, 
     if (!st)
         st = l->memory_set(memory[ARGS - 1], scratch);
     arg[n++] = (ExecArg){ ARG_SRC, memory[LIB_SRC] };
-    arg[n++] = (ExecArg){ ARG_WEIGHTS, x->known ? c->weights->memory : memory[LIB_WEIGHTS] };
+    arg[n++] = (ExecArg){ ARG_WEIGHTS, x->s.known ? r->kept[number]->memory : memory[LIB_WEIGHTS] };
     arg[n++] = (ExecArg){ ARG_DST, memory[LIB_DST] };
     arg[n++] = (ExecArg){ ARG_SCRATCHPAD, memory[ARGS - 1] };
     for (int i = 0; i < r->op.nstep - r->nown; i++)
@@ -993,7 +695,7 @@ static void lib_part(void *const *buf, const int64_t *arg, void *scratch, int64_
     int before = alone_begin(r->lib), st = 0;
     Tools *t = tools_take(r);
     for (int64_t i = lo; i < hi && t && !st; i++)
-        st = call_run(r, t, &r->call[i], buf, scratch);
+        st = call_run(r, t, i, buf, scratch);
     if (t)
         tools_give(r, t);
     alone_end(r->lib, before);
@@ -1014,7 +716,7 @@ void lib_launch(LibRun *r, void **buf, int slot, int64_t *arg, Launch *l)
     l->arg = arg;
     l->nbuf = slot + 1;
     l->narg = 1;
-    l->total = r->ncall;
-    l->grain = ceil_div(r->ncall, HANDS);
+    l->total = r->plan.ncall;
+    l->grain = (r->plan.ncall + HANDS - 1) / HANDS;
     l->scratch = r->scratch + 64;
 }

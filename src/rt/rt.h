@@ -205,6 +205,21 @@ typedef struct LibOp {
     bool finite;                        /* NaN may be lost: all steps are the library's */
 } LibOp;
 typedef struct LibRun LibRun;
+/* lib_plan.c: the operands of one kind of call, and the calls. window: a convolution of one image [1, channels, lines, places] with weights [groups, out, in, lines,
+ * places] (without the first one when there are no groups), else a product of matrices [rows, sum], [sum, columns]. dims, strides: of src, weights, dst. */
+typedef struct LibShape {
+    bool window, groups, known;         /* known: the weights never change */
+    int n;                              /* rank of src and dst */
+    int64_t dims[3][5], strides[3][5];
+    int64_t add_dims[LIB_ADDENDS][4], add_strides[LIB_ADDENDS][4];
+    int64_t stride[2], dilation[2], pad[2], pad_end[2];              /* dilation: places left out */
+} LibShape;
+typedef struct LibCall { int shape; int64_t at[LIB_OPERANDS]; } LibCall;     /* at: elements on from LibOperand.at */
+enum { LIB_SHAPES = 64 };
+typedef struct LibPlan { int nshape; LibShape *shape; int64_t ncall; LibCall *call; } LibPlan;
+/* Axes of op are merged, its operands exchanged where the result lies the other way. UNSUPPORTED with a reason, NOMEM. To be freed in any case. */
+Status lib_plan(LibOp *op, LibPlan *out, RtError *e);
+void lib_plan_free(LibPlan *p);
 /* UNSUPPORTED, with what the library cannot do, NOMEM or DEVICE. Thread-safe. */
 Status lib_make(Lib *l, const LibOp *op, LibRun **out, RtError *e);
 void lib_free(LibRun *r);               /* NULL is fine */
