@@ -486,7 +486,7 @@ static void print_loop(Printer *p, const KLoop *o)
     p->inside = false;
     print_line(p, "}");
     print_line(p, "else {");
-    p->border = p->k->row_var && dim_hint(p->g, p->k->row_extent) >= BORDER_TILES * p->k->mr;
+    p->border = p->k->row_var && !dim_is_const(p->k->row_extent) && dim_hint(p->g, p->k->row_extent) >= BORDER_TILES * p->k->mr;       /* else it is short enough */
     print_loop_once(p, o);
     p->border = false;
     print_line(p, "}");

@@ -57,7 +57,6 @@ static const char *const gcc_flags[] = {
     "-fno-tree-pta",
     "-fno-tree-loop-distribution",
     "-fno-tree-switch-conversion",
-    "-fno-code-hoisting",
     "-fno-store-merging",
     "-fno-optimize-strlen",
     "-fno-cprop-registers",
