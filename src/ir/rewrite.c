@@ -227,18 +227,21 @@ static Node *below_views(Graph *g, Node *n, Dim **idx)
     return n->in[0];
 }
 
-/* The contraction sum(p * q) with a constant operand, as n shows it: sum is read by nothing else. */
-typedef struct ScaledSum { Node *sum, *constant; int side; Dim *idx[MAX_RANK]; } ScaledSum;
+/* The contraction sum(p * q) with a constant operand, as n shows it: sum is read by nothing else. operand: p and q in the space of the sum. */
+typedef struct ScaledSum { Node *sum, *operand[2], *constant; int side; Dim *idx[MAX_RANK]; } ScaledSum;
 
-static bool scaled_sum(Rewrite *w, Node *n, ScaledSum *s)
+/* Is s->sum such a contraction? Weights may be 0 outside of themselves (transposed convolutions). */
+static bool has_weights(Rewrite *w, ScaledSum *s)
 {
-    s->sum = below_views(w->g, n, s->idx);
-    if (!s->sum || s->sum->op != OP_fold || s->sum->kind != FOLD_sum || s->sum->in[0]->op != OP_mul) return false;
+    if (!s->sum || s->sum->op != OP_fold || s->sum->kind != FOLD_sum) return false;
     if (s->sum->id < w->uses.n && w->uses.at[s->sum->id] > 1) return false;
+    const Node *body = s->sum->in[0], *seen = body->op == OP_view && !body->view.npred ? body : NULL, *mul = seen ? seen->in[0] : body;
+    if (mul->op != OP_mul) return false;
+    for (int i = 0; i < 2; i++) s->operand[i] = seen ? g_view(w->g, mul->in[i], seen->rank, seen->dims, &seen->view) : mul->in[i];
     for (s->side = 0; s->side < 2; s->side++) {
-        Node *q = s->sum->in[0]->in[s->side];
+        Node *q = s->operand[s->side];
         s->constant = q;
-        if (q->op == OP_view && q->view.npred == 0 && rewrite_known(w, q)) return true;
+        if (q->op == OP_view && (q->view.npred == 0 || q->view.fill.f == 0) && rewrite_known(w, q)) return true;
     }
     return false;
 }
@@ -265,6 +268,72 @@ static Node *factor_of_weights(Graph *g, const ScaledSum *s, Node *n, Node *k)
     return g_view(g, k, weights->rank, weights->dims, &(View){ .nidx = k->rank, .idx = idx });
 }
 
+/* k, a factor of n = view(sum), at each element of the sum: an axis of n that k knows is one of the sum, or two that it counts through (groups and their channels).
+ * NULL: something else. */
+static Node *factor_of_sum(Graph *g, const Node *n, const Node *sum, Node *k)
+{
+    const uint32_t used = axes_used(k);
+    Dim *idx[MAX_RANK];
+    if (n == sum) return k;
+    for (int a = 0; a < n->rank; a++) {
+        Dim *v = dim_idx(g, a, n->dims[a]), *const *at = n->view.idx;
+        idx[a] = dim_const(g, 0);
+        if (!(used & axis_bit(a))) continue;
+        int uses = 0, slow = -1, fast = -1;
+        for (int j = 0; j < sum->rank; j++) {
+            if (!dim_uses(at[j], a)) continue;
+            uses++;
+            if (at[j] == v || (at[j] == dim_mod(g, v, sum->dims[j]) && dim_is_const(sum->dims[j]))) fast = j;
+            else slow = j;
+        }
+        if (uses == 1 && fast >= 0 && at[fast] == v && sum->dims[fast] == n->dims[a]) idx[a] = dim_idx(g, fast, sum->dims[fast]);
+        else if (uses == 2 && fast >= 0 && slow >= 0 && at[slow] == dim_div(g, v, sum->dims[fast]))
+            idx[a] = dim_add(g, dim_mul(g, dim_idx(g, slow, sum->dims[slow]), sum->dims[fast]), dim_idx(g, fast, sum->dims[fast]));
+        else return NULL;
+    }
+    return g_view(g, k, sum->rank, sum->dims, &(View){ .nidx = n->rank, .idx = idx });
+}
+
+/* The weights, as the contraction's space sees them, times a factor of n = view(sum): over the axes of the space that they know, which need not be their own (groups,
+ * flipped windows). NULL: the factor varies along another one, or that would be more numbers than they are. */
+static Node *scaled_apart(Rewrite *w, Node *n, Node *k, ScaledSum *s)
+{
+    Graph *g = w->g;
+    s->sum = n->op == OP_view && !n->view.npred ? n->in[0] : n;
+    if (!has_weights(w, s) || s->constant->view.npred || !(k = factor_of_sum(g, n, s->sum, k))) return NULL;
+    const Node *space = s->sum->in[0], *q = s->constant;
+    const uint32_t varies = axes_used(k), knows = axes_used(q);
+    Dim *dims[MAX_RANK], *at[MAX_RANK], *own[MAX_RANK], *idx[MAX_RANK], *idx_k[MAX_RANK];
+    int rank = 0, kept = 0;
+    for (int i = 0; i < space->rank; i++) {
+        at[i] = dim_const(g, 0);
+        if (knows & axis_bit(i)) {
+            dims[rank] = space->dims[i];
+            own[rank] = dim_idx(g, i, space->dims[i]);
+            at[i] = dim_idx(g, rank++, space->dims[i]);
+        }
+        if (s->sum->axes & axis_bit(i)) continue;
+        if ((varies & axis_bit(kept)) && !(knows & axis_bit(i))) return NULL;
+        idx_k[kept++] = at[i];
+    }
+    for (int j = 0; j < q->view.nidx; j++) idx[j] = dim_subst(g, q->view.idx[j], space->rank, at);
+    Node *weights = g_view(g, q->in[0], rank, dims, &(View){ .nidx = q->view.nidx, .idx = idx });
+    if (dim_hint(g, g_count(g, weights)) > dim_hint(g, g_count(g, q->in[0]))) return NULL;
+    Node *scaled = g2(g, OP_mul, weights, g_view(g, k, rank, dims, &(View){ .nidx = kept, .idx = idx_k }));
+    return g_view(g, scaled, space->rank, space->dims, &(View){ .nidx = rank, .idx = own });
+}
+
+/* A factor that is not finite would meet a zero, or both signs of infinity, among the weights, where the graph has one of the sum. */
+static bool is_finite(Rewrite *w, Node *k)
+{
+    const Tensor *t = rewrite_known(w, k->in[0]) ? host_value(w->g, k->in[0]) : NULL;
+    for (int64_t i = 0; t && i < tensor_count(t); i++) {
+        double v = scalar_load(t->dt, tensor_at(t, i)).f;
+        if (v - v != 0) return false;
+    }
+    return t;
+}
+
 /* (sum(p * weights) + b) * k = sum(p * (weights * k)) + b * k: batch normalisation behind a convolution or a product. */
 Node *rule_scale_sum(Rewrite *w, Node *n)
 {
@@ -278,16 +347,14 @@ Node *rule_scale_sum(Rewrite *w, Node *n)
             base = y->in[0];
             shift = y->in[1];
         }
-        if ((y->id < w->uses.n && w->uses.at[y->id] > 1) || !scaled_sum(w, base, &s)) continue;
-        Node *factor = factor_of_weights(g, &s, base, k);
-        if (!factor) continue;
-        Node *weights = s.constant->in[0], *in[2];
-        Node *scaled = g2(g, OP_mul, weights, factor);
-        in[s.side] = g_view(g, scaled, s.constant->rank, s.constant->dims, &s.constant->view);
-        in[1 - s.side] = s.sum->in[0]->in[1 - s.side];
-        Node mul = *s.sum->in[0], sum = *s.sum, *at = NULL;
-        mul.in = in;
-        at = graph_add(g, &mul);
+        if ((y->id < w->uses.n && w->uses.at[y->id] > 1) || !is_finite(w, k)) continue;
+        s.sum = below_views(g, base, s.idx);
+        Node *factor = has_weights(w, &s) ? factor_of_weights(g, &s, base, k) : NULL, *in[2];
+        Node *operand = factor ? g_view(g, g2(g, OP_mul, s.constant->in[0], factor), s.constant->rank, s.constant->dims, &s.constant->view) : scaled_apart(w, base, k, &s);
+        if (!operand) continue;
+        in[s.side] = operand;
+        in[1 - s.side] = s.operand[1 - s.side];
+        Node sum = *s.sum, *at = g2(g, OP_mul, in[0], in[1]);
         sum.in = &at;
         Node *z = graph_add(g, &sum);
         if (base != s.sum) z = g_view(g, z, base->rank, base->dims, &base->view);

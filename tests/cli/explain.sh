@@ -50,6 +50,25 @@ fusion_refused 'f, map' '2 fields'
 refuse "none.rules: No such file" "$SINTER" run "$ROOT/examples/add_relu.onnxtxt" -d n=4 --rules "$T/none.rules"
 refuse "'speed' is nothing that can be allowed" "$SINTER" run "$ROOT/examples/add_relu.onnxtxt" -d n=4 --allow finite,speed
 
+# batch normalisation goes into the weights where the user allows another order of roundings: of groups, depthwise, transposed, and not where it is not finite
+folded() {      # CONVOLUTION "CHANNELS IN" "DIMS OF W" GAIN: rewrites
+    printf '<ir_version: 10, opset_import: ["" : 21]>\nnet (float[N, %s, 6, 7] x) => (float[N, 4, P, Q] y)\n<float[%s] w = {%s}, float[4] g = {%s}, float[4] b = {1, 2, -3, 0.5}, float[4] m = {0.5, -1, 2, 3}, float[4] v = {1, 4, 0.25, 2}>\n{ c = %s(x, w)  n = BatchNormalization(c, g, b, m, v)  y = Relu(n) }\n' \
+        "$2" "$3" "$(seq -s ', ' -9 $((${3//,/*} - 10)))" "$4" "$1" >"$T/bn.onnxtxt"
+    expect 0 'check: equal' "$SINTER" run "$T/bn.onnxtxt" -d N=2 --fast --check
+    "$SINTER" explain "$T/bn.onnxtxt" -d N=2 --fast 2>/dev/null | grep -c 'rule scale_sum 1 times'
+}
+gain='0.5, -2, 3, 1.5'
+while IFS='|' read -r conv in dims; do
+    ok "batch normalisation in the weights: $conv" test "$(folded "$conv" "$in" "$dims" "$gain")" = 1
+    ok "not of what is not finite: $conv" test "$(folded "$conv" "$in" "$dims" "0.5, inf, 3, 1.5")" = 0
+done <<'END'
+Conv|3|4,3,2,2
+Conv<pads = [1,1,1,1], group = 2>|4|4,2,3,3
+Conv<strides = [2,2], group = 4>|4|4,1,3,3
+ConvTranspose<strides = [2,2]>|3|3,4,3,3
+ConvTranspose<group = 2>|4|4,2,2,2
+END
+
 # a model whose sizes depend on data: two segments, and the reason
 cat >"$T/cut.onnxtxt" <<'END'
 <ir_version: 10, opset_import: ["" : 21]>
