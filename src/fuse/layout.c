@@ -5,7 +5,7 @@
  * last, and what reads it takes over the order in which its operands lie, through views. Views absorb the difference, so nothing is copied inside a chain;
  * where the model's own order is wanted (results of the graph, reshapes across channels) a view says so, and whoever reads it reads through that index map.
  *
- * What is read through padding gets a place with the padding around it, so that no address is tested.
+ * What is read through padding gets a place with the padding around it, so that no address is tested, unless the contraction's loops leave the padding out.
  *
  * Three steps: an order for each node (in the order of the graph), new nodes with permuted axes, new outputs. A node without a better order stays. */
 #include "fuse/fuse.h"
@@ -22,6 +22,7 @@ typedef struct Layout {
     int *uses;
     const Order **order;                /* by node id; NULL: as it is. Of a fold: of its operand's axes, those that are kept first */
     Node **made;                        /* by node id: the node in its new order */
+    const Node *product;                /* what the sum that is being remade adds up */
 } Layout;
 
 /* Something that a node reads: node at idx, expressions over the reader's axes. */
@@ -263,12 +264,43 @@ static bool index_reach(Graph *g, Dim *e, int rank, Dim *const *dims, Dim **low,
     return true;
 }
 
-/* A window along axis j of what v reads, whose loop can leave the padding out (kir/bounds.c): the place is a parallel axis, but not the last one, which becomes
- * the rows of a tile, and the window is so large that it is not unrolled. kept: axes of v that the contraction keeps, the first ones. */
-enum { ROW_PLACES = 7, WINDOW_STEPS = 16 };
-static bool loop_skips(const Layout *l, const Node *v, int j, int kept)
+/* A factor of the product that is x itself, converted or not, where the other one is known to be finite: nothing is lost where x is padding of 0. */
+static bool pads_idly(const Layout *l, const Node *x, const View *v)
 {
-    int64_t steps = 1, place = 0, later = 0;
+    const Node *m = l->product;
+    if (!m || m->op != OP_mul || (dtype_is_float(x->dt) ? v->fill.f != 0 : v->fill.i != 0)) return false;
+    for (int i = 0; i < 2; i++) {
+        const Node *n = m->in[i];
+        while (n != x && (n->op == OP_cast || (n->op == OP_view && !n->view.npred))) n = n->in[0];
+        if (n == x) return reach_known(node_reach(l->g, m->in[1 - i]));
+    }
+    return false;
+}
+
+/* Are places of axis j a parallel axis along which a contraction reads the same for all its many channels, so that a tile leaves out its rows in the padding? */
+static bool rows_skip(const Layout *l, const Node *v, Pred q, int kept)
+{
+    int place = -1, window = -1, before, after;
+    int64_t channels = 1;
+    for (int k = 0; k < v->rank; k++) {
+        bool own = false;
+        for (int i = 0; i < v->view.nidx; i++) own |= dim_uses(v->view.idx[i], k);
+        if (k < kept && !own) channels *= dim_hint(l->g, v->dims[k]);
+        if (!dim_uses(q.e, k)) continue;
+        int *at = k < kept ? &place : &window;
+        if (*at >= 0) return false;
+        *at = k;
+    }
+    if (place < 0 || window < 0 || channels < FEW_CHANNELS) return false;
+    return dim_outside(l->g, q.e, q.n, dim_idx(l->g, place, v->dims[place]), dim_idx(l->g, window, v->dims[window]), &before, &after);
+}
+
+/* A window along axis j of what v reads, of which the loops leave the padding out (kir/bounds.c): places along it are the rows of a tile, which the last axis becomes
+ * that is long enough, or the window is so large that it is not unrolled. kept: axes of v that the contraction keeps, the first ones. */
+enum { ROW_PLACES = 7, WINDOW_STEPS = 16 };
+static bool loop_skips(const Layout *l, const Node *v, Pred q, int j, int kept)
+{
+    int64_t steps = 1, place = 0, later = 0, most = 0;
     int window = -1;
     for (int k = kept; k < v->rank; k++) {
         Dim *c, *rest;
@@ -281,10 +313,14 @@ static bool loop_skips(const Layout *l, const Node *v, int j, int kept)
     for (int p = 0; p < v->view.npred; p++)
         for (int i = 0; i < v->view.nidx; i++)
             for (int k = 0; v->view.pred[p].e == v->view.idx[i] && k < kept; k++) {
-                if (i == j && dim_uses(v->view.idx[i], k)) place = dim_hint(l->g, v->dims[k]);
-                if (i > j && dim_uses(v->view.idx[i], k)) later = dim_hint(l->g, v->dims[k]);
+                int64_t n = dim_uses(v->view.idx[i], k) ? dim_hint(l->g, v->dims[k]) : 0;
+                if (n && i == j) place = n;
+                if (n && i > j) later = n;
+                if (n > most) most = n;
             }
-    return window >= 0 && steps >= WINDOW_STEPS && later && (later >= ROW_PLACES || later >= place);
+    bool row = !later && (place >= ROW_PLACES || place == most);
+    if (window < 0 || (!row && steps < WINDOW_STEPS)) return false;
+    return (later && (later >= ROW_PLACES || later >= place)) || rows_skip(l, v, q, kept);
 }
 
 /* What a contraction reads through padding: the values lie with the padding around them, as pieces of joins, so that no address is tested. Whoever computes
@@ -303,12 +339,13 @@ static Node *padded(Layout *l, const Node *n, Node *v, int kept)
     int64_t before[MAX_RANK] = { 0 }, after[MAX_RANK] = { 0 };
     Pred *left = NEWS(l->arena, Pred, to.npred);
     int nleft = 0;
+    bool idle = pads_idly(l, n, &to);
     for (int j = 0; j < to.nidx; j++) idx[j] = to.idx[j];
     for (int p = 0; p < to.npred; p++) {
         int j = 0;
         Dim *low, *high;
         while (j < to.nidx && (to.pred[p].e != to.idx[j] || to.pred[p].n != m->dims[j])) j++;
-        if (j < to.nidx && loop_skips(l, v, j, kept)) { left[nleft++] = to.pred[p]; continue; }
+        if (j < to.nidx && idle && loop_skips(l, v, to.pred[p], j, kept)) { left[nleft++] = to.pred[p]; continue; }
         if (j == to.nidx || !index_reach(g, to.idx[j], v->rank, v->dims, &low, &high)) return NULL;
         high = dim_sub(g, high, dim_addc(g, m->dims[j], -1));
         if (!dim_is_const(low) || !dim_is_const(high) || -low->c > MOST_PADDING || high->c > MOST_PADDING) return NULL;
@@ -365,6 +402,7 @@ static Node *remade_fold(Layout *l, const Node *f, const Order *o)
     for (int k = 0; k < body->rank; k++) perm[k] = o->axis[k];
     result_order(f, o, result);
     ASSERT(body->rank > f->rank);
+    l->product = body;
     Node *in = permuted(l, body, NULL, perm, f->kind == FOLD_sum ? f->rank : 0, 0);
     Dim *dims[MAX_RANK];
     Node proto = *f;

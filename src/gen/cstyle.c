@@ -215,7 +215,7 @@ static void print_segment(Printer *p, const KBlock *b, int from, int to)
             p->rolled = is_long(p, b, from, to);
             for (int i = from; i < to && p->rolled; i++)
                 if (b->stmt.at[i].kind == KS_val && b->stmt.at[i].val->kind == KV_fold && (b->stmt.at[i].vary & VARY_row)) print_rolled(p, b->stmt.at[i].val->fold);
-            print_line(p, "%sfor (int m = 0; m < %d; m++) {", p->rolled ? "" : "UNROLL ", k->mr);
+            print_line(p, "%sfor (int m = %d; m < %d; m++) {", p->rolled ? "" : "UNROLL ", p->row_from, p->row_past ? p->row_past : k->mr);
             segment_row(p, b, from, to);
             p->rolled = false;
             print_line(p, "}");
@@ -445,6 +445,31 @@ static bool print_turned(Printer *p, const KLoop *o)
     return true;
 }
 
+enum { BORDER_TILES = 8 };               /* so many tiles in a row, of which the first and the last are at the border */
+/* A turn of a loop for some rows of the tile only. */
+static void print_turn_rows(Printer *p, const KLoop *o, const char *when, int from, int past)
+{
+    print_line(p, "%s {", when);
+    bool was = p->border;
+    p->row_from = from; p->row_past = past;
+    if (past - from < p->k->mr) p->border |= dim_hint(p->g, p->k->row_extent) >= (int64_t)BORDER_TILES * p->k->mr;
+    if (from < past) print_block(p, o->body);
+    p->row_from = p->row_past = 0;
+    p->border = was;
+    print_line(p, "}");
+}
+
+static void print_turn(Printer *p, const KLoop *o)
+{
+    if (!o->row_from) { print_block(p, o->body); return; }
+    const char *v = print_var(p, o->var), *row = print_var(p, p->k->row_var);
+    int mr = p->k->mr;
+    print_line(p, "const i64 %sb = %s - %s, %sa = %s + %d - (%s);", v, print_dim(p, o->row_from), row, v, row, mr, print_dim(p, o->row_past));
+    print_turn_rows(p, o, arena_fmt(p->arena, "if (%sb <= 0 && %sa <= 0)", v, v), 0, mr);
+    for (int n = 1; n <= o->before && n <= mr; n++) print_turn_rows(p, o, arena_fmt(p->arena, "else if (%sb == %d)", v, n), n, mr);
+    for (int n = 1; n <= o->after && n <= mr; n++) print_turn_rows(p, o, arena_fmt(p->arena, "else if (%sa == %d)", v, n), 0, mr - n);
+}
+
 static void print_loop_once(Printer *p, const KLoop *o)
 {
     if (o->team > 1 && print_team_scan(p, o)) return;
@@ -455,7 +480,7 @@ static void print_loop_once(Printer *p, const KLoop *o)
         print_line(p, "{");
         chunk_open(p, o, v, o->from ? print_dim(p, o->from) : "0", n);
         print_line(p, "for (i64 %s = %sc; %s < %se; %s += %lld) {", v, v, v, v, v, o->step > 1 ? (long long)o->step : 1);
-        print_block(p, o->body);
+        print_turn(p, o);
         print_line(p, "}");
         chunk_close(p, o);
         print_line(p, "}");
@@ -469,13 +494,12 @@ static void print_loop_once(Printer *p, const KLoop *o)
     else print_line(p, "%sfor (i64 %s = %s; %s < %s; %s++) {", unroll, v, from, v, n, v);
     bool shifted = p->shifted;
     if (o->tile > 1) { p->k = tiled(p, o); p->shifted = false; }
-    print_block(p, o->body);
+    print_turn(p, o);
     p->k = was;
     p->shifted = shifted;
     print_line(p, "}");
 }
 
-enum { BORDER_TILES = 8 };               /* so many tiles in a row, of which the first and the last are at the border */
 static void print_loop(Printer *p, const KLoop *o)
 {
     const char *inside = o->split && !p->inside ? print_inside(p, o) : NULL;

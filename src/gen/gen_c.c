@@ -75,16 +75,6 @@ void gen_head(Text *t, const LoopKernel *k, const char *form)
     text_add(t, " */\n");
 }
 
-/* Rows that two tiles compute are loaded after the first stored them, perhaps in their operand's place; that is harmless where they are not stored again, and
- * where no loaded number is an index. */
-static bool may_shift(const Printer *p)
-{
-    const LoopKernel *k = p->k;
-    if (!k->row_var || rows_whole(k) || !dim_is_const(k->row_extent) || k->row_extent->c < k->mr) return false;
-    for (int i = 0; i < k->nval; i++) if (p->vals[i] && p->vals[i]->kind == KV_check) return false;
-    return true;
-}
-
 /* The loop over the points of [lo, hi): their coordinates are counted on, not divided out each time. */
 static void print_points(Printer *p, const LoopKernel *k)
 {
@@ -126,7 +116,7 @@ void gen_c(Ctx *cx, Arena *a, const char *isa, const LoopKernel *k, KernelSource
     Text body = { .arena = a }, t = { .arena = a };
     Printer p = { .cx = cx, .arena = a, .k = k, .g = k->g, .t = &body, .indent = 1, .nv = 1 };
     print_prepare(&p);
-    p.shifted = may_shift(&p);
+    p.shifted = tile_shifts(k);
     print_block(&p, k->top);
     if (k->unit) print_line(&p, "const u8 *unit_at = 0;\n    i64 unit_row = -1;\n    unit_open();");
     print_points(&p, k);

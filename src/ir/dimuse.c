@@ -4,6 +4,8 @@
  * sizes for which it comes out the same. */
 #include "ir/ir.h"
 
+enum { DIM_WINDOW = 64 }; /* longer windows are not looked at, step by step */
+
 /* ---- values -------------------------------------------------------------------------------------------- */
 
 static int64_t wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
@@ -173,4 +175,24 @@ int64_t dim_decide_value(Graph *g, Dim *d, const char *why)
     int64_t v = dim_hint(g, d);
     graph_guard(g, d, '=', dim_const(g, v), why);
     return v;
+}
+
+/* ---- windows ------------------------------------------------------------------------------------------- */
+
+bool dim_outside(Graph *g, Dim *e, Dim *n, const Dim *place, const Dim *step, int *before, int *after)
+{
+    Dim *a, *b, *rest, *c;
+    if (!dim_is_const(place->a) || !dim_is_const(step->a) || !dim_is_const(n) || step->a->c > DIM_WINDOW) return false;
+    if (!dim_linear(g, e, place->var, &a, &rest) || !dim_linear(g, rest, step->var, &b, &c)) return false;
+    if (!dim_is_const(a) || !dim_is_const(b) || !dim_is_const(c) || a->c < 1 || b->c < 1) return false;
+    *before = *after = 0;
+    for (int64_t s = 0; s < step->a->c; s++) {
+        Dim *at = dim_const(g, b->c * s + c->c);
+        int64_t first = dim_ceildiv(g, dim_mulc(g, at, -1), a)->c, past = dim_ceildiv(g, dim_sub(g, n, at), a)->c;
+        int64_t low = first > 0 ? first : 0, high = past < place->a->c ? place->a->c - past : 0;
+        if ((low && high) || low >= place->a->c || high >= place->a->c) return false;
+        if (low > *before) *before = (int)low;
+        if (high > *after) *after = (int)high;
+    }
+    return true;
 }

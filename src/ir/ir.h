@@ -58,6 +58,9 @@ Dim *dim_broadcast(Graph *g, Dim *a, Dim *b);            /* view.c */
 int dims_broadcast(Graph *g, int ra, Dim *const *a, int rb, Dim *const *b, Dim **out);   /* view.c */
 char *dims_str(const Graph *g, int rank, Dim *const *dims);      /* view.c: "[N,4]", in the graph's arena */
 /* dimuse.c */
+/* Places p of an axis read something at e = a p + b s + c (a, b > 0 and c numbers) for each step s of a window: where 0 <= e < n does not hold, it is padding. Known when
+ * the padding is so narrow that no step has it at both ends of the axis: then at most `before` of the first places have any at a step, and `after` of the last. */
+bool dim_outside(Graph *g, Dim *e, Dim *n, const Dim *place, const Dim *step, int *before, int *after);
 /* Value for given symbols and variables (NULL when none may occur). Wraps on overflow are excluded by tensor_init's limits. */
 int64_t dim_eval(const Dim *d, const int64_t *syms, const int64_t *vars);
 bool dim_uses(const Dim *d, int var);
@@ -146,6 +149,7 @@ struct Graph {
     VEC(Guard) guard;
     VEC(Origin) origin;
     VEC(GraphPort) input, output;
+    VEC(const struct Reach *) reach;    /* reach.c: by node id, of those that were asked for; else NULL */
     VEC(const Tensor *) hint;           /* of each input: example with data, or data NULL */
     int cur_origin;                     /* given to nodes made now */
     int nrewrite;                       /* rules applied to it: the first decisions that Options.limit counts */
@@ -251,6 +255,14 @@ void fold_lanes(FoldKind kind, DType t, bool serial, Scalar *acc, const Scalar *
 void argfold_lanes(const Node *n, bool serial, Scalar *acc, int64_t *at, const Scalar *x, int m, int64_t pos, int64_t step);
 Scalar combine_value(Combine how, DType t, Scalar old, Scalar x);   /* one update of a scatter, not rounded */
 uint64_t random_word(uint64_t key, uint64_t index);      /* counter hash; the same in kernels */
+
+/* ---- reach.c: what a node's values can be ---------------------------------------------------------------------------------------------- */
+/* All of them are numbers, none infinite, lo <= x <= hi; lo > hi: that is not known. */
+typedef struct Reach { double lo, hi; } Reach;
+static inline bool reach_known(Reach r) { return r.lo <= r.hi; }
+Reach node_reach(Graph *g, const Node *n);
+Reach reach_ew(Op op, DType t, int n, const Reach *in);  /* of an elementwise primitive's results, rounded to t */
+Reach reach_cast(DType to, Reach x);
 
 /* ---- eval.c: the reference interpreter: simple, slow, the definition of right ------------------------------------------------------ */
 /* Values of `outs` for the given inputs (one Tensor for each g->input) and symbols. Results in a. Never touches hints. Map nodes are evaluated on

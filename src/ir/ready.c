@@ -276,6 +276,7 @@ WIDE void floats_ew(Op op, int n, const float *x, const float *y, void *restrict
 /* One text for vectors of any width; each width is compiled for the processors that have it. a: [k][ROWS], b: [k][COLS], c: [ROWS][COLS]. */
 #define BLOCK(name, width, attribute) \
     typedef float Vec##name __attribute__((vector_size(4 * (width)), aligned(4), may_alias)); \
+    typedef int32_t Bits##name __attribute__((vector_size(4 * (width)), aligned(4), may_alias)); \
     attribute static void block_##name(int64_t k, const float *a, const float *b, float *c) \
     { \
         for (int h = 0; h < COLS; h += (width)) { \
@@ -283,8 +284,8 @@ WIDE void floats_ew(Op op, int n, const float *x, const float *y, void *restrict
             for (int64_t from = 0; from < k; from += KC) { \
                 BLOCK_PART(name); \
                 for (int r = 0; r < ROWS; r++) { \
-                    Vec##name add = part[r] - lost[r], next = sum[r] + add; \
-                    lost[r] = (next - sum[r]) - add; \
+                    Vec##name add = part[r] - lost[r], next = sum[r] + add, less = (next - sum[r]) - add; \
+                    lost[r] = (Vec##name)((Bits##name)less & (less == less)); /* infinity loses nothing */ \
                     sum[r] = next; \
                 } \
             } \
@@ -745,8 +746,8 @@ static float *taps_known(Eval *ev, const Taps *t, uint32_t red, uint32_t beside,
 static void taps_carry(int n, float *restrict acc, float *restrict lost, float *restrict part)
 {
     for (int j = 0; j < n; j++) {
-        float add = part[j] - lost[j], next = acc[j] + add;
-        lost[j] = (next - acc[j]) - add;
+        float add = part[j] - lost[j], next = acc[j] + add, less = (next - acc[j]) - add;
+        lost[j] = less == less ? less : 0; /* infinity loses nothing */
         acc[j] = next;
         part[j] = 0;
     }

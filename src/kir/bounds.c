@@ -192,7 +192,8 @@ void stream_bounds(Lowering *l, Dim *j, Dim *row, Dim *first, Dim *last, Dim **l
 
 /* ---- windows ------------------------------------------------------------------------------------------------------------------------------- */
 /* What a fold reads through padding is its identity there, or 0 as a factor of a product that is summed up: such iterations of the loop over the window change
- * nothing and are left out, where the predicate says which of them these are before the loop begins. (0 * inf is not looked for, as above.) */
+ * nothing and are left out, where the predicate says which of them these are before the loop begins. Along the rows of a tile, a turn leaves out those of them that
+ * read padding. */
 static bool has_pred(const KVal *v, Pred q)
 {
     for (int i = 0; v && v->kind == KV_load && i < v->at.npred; i++) if (v->at.pred[i].e == q.e && v->at.pred[i].n == q.n) return true;
@@ -204,23 +205,41 @@ static bool is_number(const KVal *v, Scalar s)
     return dtype_is_float(v->dt) ? v->imm.f == s.f : v->imm.i == s.i;
 }
 
-/* Does an update change nothing where q fails? */
-static bool idle_without(const KFold *f, Pred q)
+/* The load whose value, converted or not, is a factor. */
+static const KVal *factor_load(const KVal *v)
 {
-    const Scalar zero = dtype_is_float(f->dt) ? (Scalar){ .f = 0 } : (Scalar){ .i = 0 };
+    while (v->kind == KV_cast) v = v->in[0];
+    return v;
+}
+
+static Reach value_reach(const LoopKernel *k, const KVal *v, int depth)
+{
+    Reach in[3] = { { 1, 0 }, { 1, 0 }, { 1, 0 } }, none = { 1, 0 };
+    if (depth > 8) return none;
+    for (int i = 0; i < v->nin; i++) in[i] = value_reach(k, v->in[i], depth + 1);
+    if (v->kind == KV_load && !v->at.npred) return node_reach(k->g, k->buf.at[v->buf].node);
+    if (v->kind == KV_cast) return reach_cast(v->dt, in[0]);
+    return v->kind == KV_ew && v->op != OP_where ? reach_ew(v->op, v->dt, v->nin, in) : none;
+}
+
+/* Does an update change nothing where q fails? A product with 0 does not if the other factor is known to be a finite number. */
+static bool idle_without(const LoopKernel *k, const KFold *f, Pred q)
+{
     const KVal *v = f->value;
     if (f->running || f->kind == FOLD_argmax || f->kind == FOLD_argmin) return false;
     if (has_pred(v, q)) return is_number(v, fold_start(f->kind, f->dt));
-    for (int i = 0; f->kind == FOLD_sum && v->kind == KV_ew && v->op == OP_mul && i < 2; i++)
-        if (has_pred(v->in[i], q) && is_number(v->in[i], zero)) return true;
+    for (int i = 0; f->kind == FOLD_sum && v->kind == KV_ew && v->op == OP_mul && i < 2; i++) {
+        const KVal *x = factor_load(v->in[i]);
+        if (has_pred(x, q) && is_number(x, (Scalar){ 0 }) && reach_known(value_reach(k, v->in[1 - i], 0))) return true;
+    }
     return false;
 }
 
-static bool updates_idle(const KBlock *b, Pred q)
+static bool updates_idle(const LoopKernel *k, const KBlock *b, Pred q)
 {
     for (int i = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
-        if (s->kind == KS_store || (s->kind == KS_update && !idle_without(s->fold, q)) || (s->kind == KS_loop && !updates_idle(s->loop->body, q))) return false;
+        if (s->kind == KS_store || (s->kind == KS_update && !idle_without(k, s->fold, q)) || (s->kind == KS_loop && !updates_idle(k, s->loop->body, q))) return false;
     }
     return true;
 }
@@ -279,7 +298,7 @@ static void bound_loops(LoopKernel *k, KBlock *b)
         Pred q;
         Dim *c, *rest;
         if (!o) continue;
-        if (!o->vector && !o->from && o->step <= 1 && o->tile <= 1 && dim_hint(k->g, o->extent) * inner_steps(k, o->body) >= SHORT_STEPS && pred_of_loop(k, o, o->body, &q, &c, &rest) && updates_idle(o->body, q)) {
+        if (!o->vector && !o->from && o->step <= 1 && o->tile <= 1 && dim_hint(k->g, o->extent) * inner_steps(k, o->body) >= SHORT_STEPS && pred_of_loop(k, o, o->body, &q, &c, &rest) && updates_idle(k, o->body, q)) {
             o->times = o->extent;        /* 0 <= c * i + rest < n */
             o->from = dim_max(g, dim_const(g, 0), dim_ceildiv(g, dim_mulc(g, rest, -1), c));
             o->extent = dim_min(g, o->extent, dim_ceildiv(g, dim_sub(g, q.n, rest), c));
@@ -289,9 +308,45 @@ static void bound_loops(LoopKernel *k, KBlock *b)
     }
 }
 
+enum { MOST_OUTSIDE = 6 };               /* rows that are left out, at both ends together: there is a text for each number */
+/* A predicate of a load in b, the same for all lanes, that says for each turn of o for which rows it holds. */
+static bool pred_of_rows(const LoopKernel *k, const KLoop *o, const KBlock *b, Pred *found, int *before, int *after)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop && pred_of_rows(k, o, s->loop->body, found, before, after)) return true;
+        if (s->kind != KS_val || s->val->kind != KV_load || s->val->nopnd || (k->vec_var && dim_uses(s->val->at.off, k->vec_var->var))) continue;
+        for (int q = 0; q < s->val->at.npred; q++) {
+            *found = s->val->at.pred[q];
+            if (dim_outside(k->g, found->e, found->n, k->row_var, o->var, before, after) && (*before || *after) && *before + *after <= MOST_OUTSIDE) return true;
+        }
+    }
+    return false;
+}
+
+/* Versions of a turn's text, one for each number of rows that are left out, serve only where no tile reaches past the last row. */
+static void bound_rows(LoopKernel *k, KBlock *b)
+{
+    Graph *g = k->g;
+    for (int i = 0; i < b->stmt.n; i++) {
+        KLoop *o = b->stmt.at[i].kind == KS_loop ? b->stmt.at[i].loop : NULL;
+        Pred q;
+        Dim *c, *rest;
+        if (!o) continue;
+        bool plain = !o->vector && !o->from && !o->row_from && o->step <= 1 && o->tile <= 1;
+        if (plain && pred_of_rows(k, o, o->body, &q, &o->before, &o->after) && updates_idle(k, o->body, q) && dim_linear(g, q.e, k->row_var->var, &c, &rest)) {
+            o->row_from = dim_ceildiv(g, dim_mulc(g, rest, -1), c);
+            o->row_past = dim_ceildiv(g, dim_sub(g, q.n, rest), c);
+            pred_drop(o->body, q);
+        }
+        bound_rows(k, o->body);
+    }
+}
+
 void window_bounds(LoopKernel *k)
 {
-    if (k->sub->kind == SUB_dot && k->lanes > 1) bound_loops(k, k->body);
+    bound_loops(k, k->body);
+    if (k->row_var && k->mr > 1 && tile_fits(k)) bound_rows(k, k->body);
 }
 
 /* ---- blocks -------------------------------------------------------------------------------------------------------------------------------------- */

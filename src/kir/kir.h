@@ -62,6 +62,8 @@ struct KLoop {
     int team;                           /* > 1: its iterations are dealt out to so many threads */
     int64_t chunk;                      /* > 0: float sums are taken over so many iterations at a time and these sums added up (see fold_in_loop) */
     Dim *from, *times;                  /* first iteration (NULL: 0); how many there are, roughly, where from or extent are no sizes (NULL: extent) */
+    Dim *row_from, *row_past;           /* or NULL: outside of these rows of the kernel's tile nothing changes in a turn: that are at most `before` rows at its beginning, or `after` at its end */
+    int before, after;
     int64_t step;                       /* > 1: advances by step */
     int tile;                           /* > 1: so many iterations at once, as rows of a register tile */
     KBlock *body;
@@ -104,6 +106,7 @@ typedef struct LoopKernel {
     int npar; KAxis par[MAX_RANK + 1];  /* outermost first */
     int lanes, dots;                    /* 1: scalar code; see Vectors */
     bool row_open;                      /* its rows begin anywhere, not at 0 */
+    bool row_each, row_fed;             /* every element of the tile needs its own loads; these are operands of its multiplications, as they lie */
     Dim *row_var, *row_extent; int mr;  /* row tile: row_var advances by mr > 1 */
     Dim *vec_var;                       /* parallel variable whose blocks the vector loop runs, or NULL */
     int pack;                           /* > 1: a thread takes so many neighbours in the last parallel axis, which advances by that */
@@ -205,6 +208,8 @@ int tile_of_rows(int nv, int most, int64_t n);                /* rows of a tile 
 /* Without lanes: points of an axis that a thread takes together, so that what does not change along it is loaded once for all of them: `most`, if there are that
  * many and `least` threads are left. */
 void tile_rows(LoopKernel *k, int most, int64_t least);
+bool tile_shifts(const LoopKernel *k);                        /* Does the last tile begin earlier, since it would reach past the last row? */
+bool tile_fits(const LoopKernel *k);                          /* No tile reaches past the last row. */
 void tile_loops(LoopKernel *k);                               /* which loops are unrolled or split */
 int kernel_folds(const KBlock *b);
 /* Do a SUB_rows kernel's results pass the caches by? They are larger than these, and its rows are neither short nor too long to be kept meanwhile. */

@@ -5,7 +5,7 @@
  * apart for the inside of a padded image. Sizes are hints: they decide speed, never the result. */
 #include "kir/kir.h"
 
-enum { UNROLL_OPS = 224, UNROLL_MOST = 8, UNROLL_UNIT = 32 };         /* vector operations of an unrolled nest; iterations of one loop; a knob counts in these */
+enum { UNROLL_OPS = 256, UNROLL_MOST = 8, UNROLL_UNIT = 32 };         /* vector operations of an unrolled nest; iterations of one loop; a knob counts in these */
 
 /* Loads and operations inside the loops of a contraction, by whether they differ from row to row; each: loads of which every element of a tile needs its own. */
 typedef struct LoopCount { int with, without, each, ops; } LoopCount;
@@ -31,35 +31,62 @@ int kernel_folds(const KBlock *b)
     return n;
 }
 
-/* Steps of the reduction: iterations of the loops inside the one over lanes. */
-static double reduction_steps(const LoopKernel *k, const KBlock *b)
+/* Steps of the reduction: iterations of the loops inside the one over lanes; and how often the innermost one is entered. */
+static double reduction_steps(const LoopKernel *k, const KBlock *b, double *entries)
 {
     double most = 1;
+    *entries = 1;
     for (int i = 0; i < b->stmt.n; i++) {
         const KLoop *o = b->stmt.at[i].kind == KS_loop ? b->stmt.at[i].loop : NULL;
         if (!o) continue;
-        double n = reduction_steps(k, o->body) * (o->blocked ? 1 : (double)dim_hint(k->g, o->extent));
-        if (n > most) most = n;
+        double e, in = reduction_steps(k, o->body, &e), times = o->blocked ? 1 : (double)dim_hint(k->g, o->extent);
+        if (in * times <= most) continue;
+        most = in * times;
+        *entries = in > 1 && !o->blocked ? e * times : e;
     }
     return most;
 }
 
-/* Cycles of a step of a tile of mr rows and nv vectors: a multiplication in each, beside which a load costs little but something; at least as long as one sum
- * waits for itself; and what streams past the second cache comes slower. */
-enum { PANEL_BYTES = 384 << 10, FAR_CYCLES = 6, SUM_CYCLES = 8, TILE_CYCLES = 12 };
-static double step_cycles(int mr, int nv, bool far)
+/* Do neighbouring rows of the tile lie far apart in what the sums read? */
+enum { ROW_BYTES = 1024 };
+static bool rows_apart(const LoopKernel *k, const KBlock *b, const Dim *row, bool inside)
 {
-    double c = mr * nv + 0.12 * (mr + nv);
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        Dim *c, *rest;
+        if (s->kind == KS_loop && rows_apart(k, s->loop->body, row, inside || !s->loop->blocked)) return true;
+        if (!inside || s->kind != KS_val || s->val->kind != KV_load || !dim_uses(s->val->at.off, row->var)) continue;
+        if (!dim_linear(k->g, s->val->at.off, row->var, &c, &rest) || c->idx_mask || dim_hint(k->g, c) * (int64_t)dtype_size(s->val->dt) >= ROW_BYTES) return true;
+    }
+    return false;
+}
+
+/* Cycles of a step of a tile of mr rows and nv vectors: a multiplication in each, beside which a load costs little but something, more where it comes from the second
+ * cache: a panel that the first does not hold, rows far apart; at least as long as one sum waits for itself; and what streams past the second cache comes slower. */
+enum { NEAR_BYTES = 24 << 10, PANEL_BYTES = 384 << 10, FAR_CYCLES = 6, SUM_CYCLES = 8, TILE_CYCLES = 12, ENTRY_CYCLES = 8, RESULT_CYCLES = 4, FEW_RESULTS = 16 };
+typedef struct Steps { double steps, entries; bool apart; } Steps;  /* of the sums of a tile; how often the innermost loop is entered; rows lie far apart */
+static double step_cycles(int mr, int nv, double panel, bool apart)
+{
+    double c = mr * nv + 0.08 * (mr + nv);
+    if (panel > NEAR_BYTES) c += 0.125 * nv;
+    if (apart) c += 0.12 * mr;
     if (c < SUM_CYCLES) c = SUM_CYCLES;
-    if (far && FAR_CYCLES * nv > c) c = FAR_CYCLES * nv;
+    if (panel > PANEL_BYTES && FAR_CYCLES * nv > c) c = FAR_CYCLES * nv;
     return c;
+}
+
+/* Cycles of a tile. While the results of a small one are finished, the next one begins. */
+static double tile_cycles(const Steps *s, int mr, int nv, double panel)
+{
+    int results = mr * nv - FEW_RESULTS;
+    return s->steps * step_cycles(mr, nv, panel, s->apart) + TILE_CYCLES + ENTRY_CYCLES * (s->entries - 1) + (results > 0 ? RESULT_CYCLES * results : 0);
 }
 
 typedef struct Tile { int mr, nv; } Tile;
 
 /* The tile that takes the least time for so many rows and vectors: many elements, so that what is loaded serves many, but few past the ends.
  * regs: accumulators; nv, mr > 0: asked for. */
-static Tile tile_best(const LoopKernel *k, int regs, int64_t rows, int64_t vecs, double steps, int nv, int mr)
+static Tile tile_best(const LoopKernel *k, int regs, int64_t rows, int64_t vecs, const Steps *s, int nv, int mr)
 {
     Tile best = { 1, 1 };
     double least = -1;
@@ -68,11 +95,11 @@ static Tile tile_best(const LoopKernel *k, int regs, int64_t rows, int64_t vecs,
         for (int m = mr ? mr : 1; m <= (mr ? mr : 14); m++) {
             if (!mr && m > 1 && (m > rows || m * v > regs || (k->lanes >= 16 && m * v + v > 30))) break;
             if (!nv && v > 1 && v > vecs) continue;
-            bool far = steps * v * k->lanes * 4 > PANEL_BYTES;
+            double panel = s->steps * v * k->lanes * 4;
             int rest = (int)(vecs % v);
             int64_t tiles = (rows + m - 1) / m, blocks = vecs / v;
-            double cost = (double)blocks * (steps * step_cycles(m, v, far) + TILE_CYCLES);
-            if (rest) cost += steps * step_cycles(m, rest, far) + TILE_CYCLES;
+            double cost = (double)blocks * tile_cycles(s, m, v, panel);
+            if (rest) cost += tile_cycles(s, m, rest, panel);
             cost *= (double)tiles;
             if (least >= 0 && cost >= least) continue;
             best = (Tile){ m, v };
@@ -88,7 +115,7 @@ int tile_of_rows(int nv, int most, int64_t n)
     double least = -1;
     for (int m = 1; m <= most && m <= n; m++) {
         int64_t tiles = (n + m - 1) / m;
-        double cost = (double)tiles * step_cycles(m, nv, false);
+        double cost = (double)tiles * step_cycles(m, nv, 0, false);
         if (least >= 0 && cost > least) continue;
         best = m;
         least = cost;
@@ -97,7 +124,7 @@ int tile_of_rows(int nv, int most, int64_t n)
 }
 
 /* Rows of a tile, at most so many, that leave few past the end of n. */
-enum { EACH_ROWS = 8 };
+enum { EACH_SUMS = 14 };
 static int rows_even(int most, int64_t n)
 {
     int64_t tiles = (n + most - 1) / most;
@@ -157,15 +184,20 @@ void tile_choose(LoopKernel *k, KLoop *vec)
     }
     int64_t vecs = vec ? (dim_hint(k->g, vec->extent) + k->lanes - 1) / k->lanes : 4;
     int regs = k->lanes >= 16 ? 28 : 12, folds = kernel_folds(k->body);
+    k->row_each = of.each > 0;
     regs /= folds > 1 ? folds : 1;
     if (of.ops > 4) regs /= 2;
     Tile t = { 1, 4 };
     if (of.each) {                       /* little is shared in a tile: it hides latency, and neighbours read the same elements */
-        t.nv = 1;
-        t.mr = rows_even(vec && k->lanes >= 16 ? EACH_ROWS : 4, best);
+        t.nv = vec && k->lanes >= 16 && vecs > 1 ? 2 : 1;
+        t.mr = rows_even(vec && k->lanes >= 16 ? EACH_SUMS / t.nv : 4, best);
         if (k->sched.vectors && vec) t.nv = k->sched.vectors;
         if (k->sched.rows) t.mr = k->sched.rows;
-    } else t = tile_best(k, regs, k->row_var ? best : 1, vecs, reduction_steps(k, k->body), vec ? k->sched.vectors : 4, k->row_var ? k->sched.rows : 1);
+    } else {
+        Steps s = { .apart = k->row_var && rows_apart(k, k->body, k->row_var, false) };
+        s.steps = reduction_steps(k, k->body, &s.entries);
+        t = tile_best(k, regs, k->row_var ? best : 1, vecs, &s, vec ? k->sched.vectors : 4, k->row_var ? k->sched.rows : 1);
+    }
     if (!k->row_var) t.mr = 1;
     order_axes(k, of.each);
     if (t.mr == 1) k->row_var = NULL;
@@ -174,6 +206,28 @@ void tile_choose(LoopKernel *k, KLoop *vec)
     for (int i = 0; i < k->npar; i++)
         if (k->par[i].var == k->vec_var) k->par[i].step = (int64_t)t.nv * k->lanes;
         else if (k->par[i].var == k->row_var) k->par[i].step = t.mr;
+}
+
+static bool has_checks(const KBlock *b)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if ((s->kind == KS_loop && has_checks(s->loop->body)) || (s->kind == KS_val && s->val->kind == KV_check)) return true;
+    }
+    return false;
+}
+
+/* Rows that two tiles compute are loaded after the first stored them, perhaps in their operand's place; that is harmless where they are not stored again, and
+ * where no loaded number is an index. */
+bool tile_shifts(const LoopKernel *k)
+{
+    if (!k->row_var || k->row_open || !dim_is_const(k->row_extent) || k->row_extent->c < k->mr || k->row_extent->c % k->mr == 0) return false;
+    return !has_checks(k->top) && !has_checks(k->body);
+}
+
+bool tile_fits(const LoopKernel *k)
+{
+    return k->row_var && !k->row_open && dim_is_const(k->row_extent) && (k->row_extent->c % k->mr == 0 || tile_shifts(k));
 }
 
 void tile_rows(LoopKernel *k, int most, int64_t least)
@@ -237,7 +291,7 @@ static int64_t unroll_loops(const LoopKernel *k, const KLoop *o, int64_t width)
         if (o->body->stmt.at[i].kind != KS_loop) continue;
         KLoop *in = o->body->stmt.at[i].loop;
         int64_t each = unroll_loops(k, in, width);
-        if (each < 0 || in->vector || in->chunk || !dim_is_const(in->extent) || in->extent->c > UNROLL_MOST || each * in->extent->c > unroll_ops(k)) { inner = false; continue; }
+        if (each < 0 || in->vector || in->chunk || in->row_from || !dim_is_const(in->extent) || in->extent->c > UNROLL_MOST || each * in->extent->c > unroll_ops(k)) { inner = false; continue; }
         in->unroll = true;
         ops += each * in->extent->c;
     }
@@ -257,7 +311,8 @@ static bool short_nest(const KLoop *o)
     return !o->vector && dim_is_const(n) && n->c <= UNROLL_MOST && o->body->stmt.n == 1 && o->body->stmt.at[0].kind == KS_loop;
 }
 
-/* Where neighbouring rows share what they read, only the innermost loop is unrolled: then the compiler keeps it all in registers. */
+/* Where neighbouring rows share what they read, only the innermost loop is unrolled: then the compiler keeps it all in registers; none, where loads are operands of
+ * multiplications, and cost nothing. */
 void tile_loops(LoopKernel *k)
 {
     KBlock *b = k->body;
@@ -267,12 +322,12 @@ void tile_loops(LoopKernel *k)
     for (int i = 0; i < b->stmt.n; i++) {
         if (b->stmt.at[i].kind != KS_loop) continue;
         KLoop *o = b->stmt.at[i].loop;
-        bool each = vec && vec->nv == 1 && k->row_var && k->mr > 1 && k->sub->kind == SUB_dot;      /* neighbouring rows share what they read */
+        bool each = vec && k->row_each && k->row_var && k->mr > 1;
         KLoop *split = !k->sched.tests && k->lanes > 1 && (k->sub->kind == SUB_dot || k->sub->kind == SUB_rows) && (has_predicates(o->body) || (each && !dim_is_const(k->row_extent))) ? o : NULL;
         for (KLoop *c = o; split && short_nest(c); c = c->body->stmt.at[0].loop)       /* under a short loop: then only its iterations at the border are at the border */
             if (pred_uses(c->body, c->var)) split = c->body->stmt.at[0].loop;
         if (split) split->split = true;
-        int64_t ops = k->lanes > 1 && k->sub->kind == SUB_dot ? unroll_loops(k, o, (int64_t)k->mr * (vec ? vec->nv : 1)) : -1;
-        if (ops >= 0 && !(each && !k->sched.unroll && has_loops(o->body)) && (!split || split == o) && !o->vector && !o->chunk && dim_is_const(o->extent) && o->extent->c <= UNROLL_MOST && ops * o->extent->c <= unroll_ops(k)) o->unroll = true;
+        int64_t ops = k->lanes > 1 && k->sub->kind == SUB_dot && (!(each && k->row_fed) || k->sched.unroll) ? unroll_loops(k, o, (int64_t)k->mr * (vec ? vec->nv : 1)) : -1;
+        if (ops >= 0 && !(each && !k->sched.unroll && has_loops(o->body)) && (!split || split == o) && !o->vector && !o->chunk && !o->row_from && dim_is_const(o->extent) && o->extent->c <= UNROLL_MOST && ops * o->extent->c <= unroll_ops(k)) o->unroll = true;
     }
 }

@@ -3,6 +3,7 @@
  * small whole numbers, so that every sum is exact. */
 #include "model.h"
 
+#include <math.h>
 #include <stdio.h>
 
 enum { MOST = 40000, TEXT = 1 << 19 };
@@ -34,8 +35,8 @@ static void naive_conv(const Shape *s, const double *x, const double *w, double 
                         for (int a = 0; a < s->k; a++)
                             for (int b = 0; b < s->k; b++) {
                                 int h = i * s->stride + a - s->pad, v = j * s->stride + b - s->pad;
-                                if (h < 0 || h >= s->h || v < 0 || v >= s->w) continue;
-                                sum += (x[((n * s->c + m / each * per + c) * s->h + h) * s->w + v] - zero) * w[((m * per + c) * s->k + a) * s->k + b];
+                                bool padding = h < 0 || h >= s->h || v < 0 || v >= s->w;
+                                sum += (padding ? 0 : x[((n * s->c + m / each * per + c) * s->h + h) * s->w + v] - zero) * w[((m * per + c) * s->k + a) * s->k + b];
                             }
                     y[((n * s->m + m) * oh + i) * ow + j] = sum;
                 }
@@ -44,27 +45,30 @@ static void naive_conv(const Shape *s, const double *x, const double *w, double 
 static double in_x[MOST], in_w[MOST], in_v[MOST], out_c[MOST], out_y[MOST];
 static char model[TEXT], input[TEXT], wanted[TEXT];
 
-/* relu of a convolution, and a 1x1 convolution of that with weights of the model. open: the width is not known when kernels are made. */
-static void check_chain(const Shape *s, bool open)
+/* relu of a convolution, and a 1x1 convolution of that with weights of the model. */
+enum { OPEN = 1, KNOWN = 2, ODD = 4, FORMS = 8 };        /* the width is not known when kernels are made; the first weights are the model's; one of them is infinite */
+static void check_chain(const Shape *s, int form)
 {
     int oh = (s->h + 2 * s->pad - s->k) / s->stride + 1, ow = (s->w + 2 * s->pad - s->k) / s->stride + 1, per = s->c / s->group;
     int nx = s->n * s->c * s->h * s->w, nw = s->m * per * s->k * s->k, nc = s->n * s->m * oh * ow, ny = s->n * s->out * oh * ow;
     numbers(in_x, nx, 1, -3);
     numbers(in_w, nw, 2, -3);
     numbers(in_v, s->out * s->m, 3, -3);
+    if (form & ODD) in_w[nw / 2 / s->k * s->k] = INFINITY;          /* at the left of a window: in the padding it meets 0 */
     naive_conv(s, in_x, in_w, 0, out_c);
     for (int i = 0; i < nc; i++) if (out_c[i] < 0) out_c[i] = 0;
     naive_conv(&(Shape){ s->n, s->m, oh, ow, s->out, 1, 1, 0, 1, 0 }, out_c, in_v, 0, out_y);
-    char width[16] = "W", place[16] = "V";
-    if (!open) { sprintf(width, "%d", s->w); sprintf(place, "%d", ow); }
-    char *at = model + sprintf(model, OPSET(18) "g (float[%d,%d,%d,%s] x, float[%d,%d,%d,%d] w) => (float[%d,%d,%d,%s] r, float[%d,%d,%d,%s] y) <float[%d,%d,1,1] v = {",
-                               s->n, s->c, s->h, width, s->m, per, s->k, s->k, s->n, s->m, oh, place, s->n, s->out, oh, place, s->out, s->m);
+    char width[16] = "W", place[16] = "V", weights[64];
+    if (!(form & OPEN)) { sprintf(width, "%d", s->w); sprintf(place, "%d", ow); }
+    sprintf(weights, "float[%d,%d,%d,%d] w", s->m, per, s->k, s->k);
+    char *at = model + sprintf(model, OPSET(18) "g (float[%d,%d,%d,%s] x%s%s) => (float[%d,%d,%d,%s] r, float[%d,%d,%d,%s] y) <float[%d,%d,1,1] v = {",
+                               s->n, s->c, s->h, width, form & KNOWN ? "" : ", ", form & KNOWN ? "" : weights, s->n, s->m, oh, place, s->n, s->out, oh, place, s->out, s->m);
     at = put_list(at, in_v, s->out * s->m, ", ");
+    if (form & KNOWN) at = put_list(at + sprintf(at, "}, %s = {", weights), in_w, nw, ", ");
     sprintf(at, "}> { c = Conv<group = %d, strides = [%d, %d], pads = [%d, %d, %d, %d]>(x, w) r = Relu(c) y = Conv(r, v) }", s->group, s->stride, s->stride, s->pad, s->pad, s->pad, s->pad);
     at = input + sprintf(input, "f32[%d,%d,%d,%d] ", s->n, s->c, s->h, s->w);
     at = put_list(at, in_x, nx, " ");
-    at += sprintf(at, "; f32[%d,%d,%d,%d] ", s->m, per, s->k, s->k);
-    put_list(at, in_w, nw, " ");
+    if (!(form & KNOWN)) put_list(at + sprintf(at, "; f32[%d,%d,%d,%d] ", s->m, per, s->k, s->k), in_w, nw, " ");
     at = wanted + sprintf(wanted, "f32[%d,%d,%d,%d] ", s->n, s->m, oh, ow);
     at = put_list(at, out_c, nc, " ");
     at += sprintf(at, "; f32[%d,%d,%d,%d] ", s->n, s->out, oh, ow);
@@ -84,8 +88,12 @@ static void test_convolutions(void **state)
         { 1, 8, 5, 5, 32, 5, 1, 2, 2, 3 },   /* groups; a border everywhere; few channels out */
         { 1, 12, 4, 7, 70, 1, 1, 0, 1, 33 },
         { 1, 24, 6, 21, 24, 3, 1, 1, 24, 9 },/* neighbours share what they read */
+        { 1, 8, 5, 16, 32, 5, 1, 2, 1, 4 },  /* two rows of a tile in the padding at each end */
+        { 1, 4, 9, 14, 40, 7, 2, 3, 1, 4 },  /* two at one end, one at the other */
+        { 1, 16, 7, 7, 16, 3, 1, 1, 1, 8 },  /* one tile has both ends */
+        { 1, 3, 4, 30, 16, 3, 1, 2, 1, 4 },  /* more places than the image has */
     };
-    for (size_t i = 0; i < 2 * COUNT_OF(shape); i++) check_chain(&shape[i / 2], i % 2);
+    for (size_t i = 0; i < FORMS * COUNT_OF(shape); i++) if ((int)i % FORMS < ODD || shape[i / FORMS].pad) check_chain(&shape[i / FORMS], (int)i % FORMS);
 }
 
 /* Channels of a convolution by groups, shuffled, through a window of one channel each, times and plus a number for each, added to what is not shuffled, and by
