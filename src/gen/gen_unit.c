@@ -59,7 +59,8 @@ void print_unit(Printer *p, const KLoop *o)
     print_line(p, "for (i64 t = 0; t <= turns && turns > 0; t++) {");
     print_line(p, "const i64 now = imin(t, turns - 1), was = t > 0 ? t - 1 : 0, steps = t < turns ? %s : 1, each = (%d + steps - 1) / steps;", print_arg(p, dim_const(g, f->unit_steps)), UNIT_SQUARE);
     print_line(p, "const u8 *const x_now = x + now %% %d * %d * apart, *w_now;", squares, UNIT_SQUARE);
-    print_line(p, "const i32 two = now %% %d * %d + 16 < %d;", squares, UNIT_SQUARE, k->mr);
+    if (k->mr % UNIT_SQUARE == 0) print_line(p, "enum { two = 1 };");
+    else print_line(p, "const i32 two = now %% %d * %d + 16 < %d;", squares, UNIT_SQUARE, k->mr);
     print_line(p, "{");
     print_line(p, "const i64 %s = %sf + now / %d * %d, %s0 = %s - %s %% %d;", v, v, squares, width, v, v, v, panel);
     print_line(p, "w_now = (const u8 *)((const i32 *)b%d + %s);", w->buf, print_dim(p, w_at));
