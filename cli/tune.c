@@ -300,7 +300,7 @@ int cmd_tune(Cli *c)
         Program *p = program_new(cx, t.m, &o);
         vec_push(c->arena, &c->program, p);
         Target own = *program_target_of(p);
-        if (!own.api->find) fail(cx, E_UNSUPPORTED, "tune measures kernels of the processor only; SN_TARGET is '%s'", own.name);
+        if (!own.api->find) fail(cx, E_UNSUPPORTED, "tune measures kernels of the processor only, the device is '%s'", own.name);
         tuned_name(c->arena, &own);
         t.target = &own;
         RunStats st;

@@ -47,7 +47,7 @@ typedef struct CudaKernel {
     struct CudaKernel *next;
     void *function;
     KernelFacts facts;
-    char note[96];
+    char note[192];
     int shared_set; /* the most dynamic shared memory asked for so far */
     int threads, local, occupancy; /* of the last question; threads 0: none yet */
 } CudaKernel;
@@ -229,6 +229,33 @@ static void unit_close(void *of, void *unit)
     block_free(u);
 }
 
+/* What a multiprocessor holds, by architecture (CUDA's programming guide, table of technical specifications): threads, blocks, bytes of shared memory; registers are
+ * 65,536 everywhere, given to warps by 256. Shared memory that a launch asks for is not counted: so many blocks at most. */
+static const struct { int arch, threads, blocks, shared; } multiprocessors[] = {
+    { 75, 1024, 16, 64 << 10 }, { 80, 2048, 32, 164 << 10 }, { 86, 1536, 16, 100 << 10 }, { 87, 1536, 16, 164 << 10 }, { 89, 1536, 24, 100 << 10 },
+    { 90, 2048, 32, 228 << 10 }, { 100, 2048, 32, 228 << 10 }, { 103, 2048, 32, 228 << 10 }, { 120, 1536, 24, 100 << 10 },
+};
+
+static void note_occupancy(const Device *d, CudaKernel *k, const char *text)
+{
+    static const char bounds[] = "__launch_bounds__(";
+    const char *at = strstr(text, bounds);
+    int arch = atoi(d->arch + strlen("sm_")), threads = at ? atoi(at + sizeof bounds - 1) : 0;
+    for (size_t i = 0; i < COUNT_OF(multiprocessors) && threads > 0 && !strchr(k->note, ':'); i++) {
+        if (multiprocessors[i].arch != arch)
+            continue;
+        int warps = (threads + 31) / 32, blocks = multiprocessors[i].blocks, registers = (k->facts.registers * 32 + 255) / 256 * 256;
+        int by_registers = 65536 / registers / warps, by_threads = multiprocessors[i].threads / (warps * 32);
+        int by_shared = k->facts.shared ? multiprocessors[i].shared / (k->facts.shared + 1024) : blocks;      /* the system takes 1 KiB of each block's */
+        blocks = by_registers < blocks ? by_registers : blocks;
+        blocks = by_threads < blocks ? by_threads : blocks;
+        blocks = by_shared < blocks ? by_shared : blocks;
+        size_t n = strlen(k->note);
+        snprintf(k->note + n, sizeof k->note - n, "; occupancy: %d block%s of %d threads, %d %%", blocks, blocks == 1 ? "" : "s", threads,
+                 blocks * warps * 32 * 100 / multiprocessors[i].threads);
+    }
+}
+
 static Status cuda_build(Device *d, const char *prelude, int n, const KernelText *k, const Kernel **out, BuildStats *stats, volatile int *cancel,
                          RtError *e)
 {
@@ -238,8 +265,12 @@ static Status cuda_build(Device *d, const char *prelude, int n, const KernelText
     Status st = builder_build(d->builder, prelude, n, k, fn, stats, cancel, e);
     for (int i = 0; i < n && !st; i++) {
         out[i] = (const Kernel *)(uintptr_t)fn[i];
-        if (k[i].note)
-            *k[i].note = ((const CudaKernel *)(uintptr_t)fn[i])->note;
+        if (!k[i].note)
+            continue;
+        pthread_mutex_lock(&d->lock);
+        note_occupancy(d, (CudaKernel *)(uintptr_t)fn[i], k[i].text);
+        pthread_mutex_unlock(&d->lock);
+        *k[i].note = ((const CudaKernel *)(uintptr_t)fn[i])->note;
     }
     block_free(fn);
     return st;

@@ -7,6 +7,7 @@
 need_nvrtc
 compile_offline examples/add_relu.onnxtxt -d n=100000
 compile_offline examples/norm.onnxtxt -d batch=64
+expect 0 'registers, .*; occupancy: [0-9]+ blocks of [0-9]+ threads, ([1-9][0-9]|100) %' "$SINTER" explain examples/norm.onnxtxt -d batch=64 --device cuda:sm_90a
 compile_offline examples/attention.onnxtxt -d seq=128
 for line in 'MatMul(x, w)' 'MatMul(a, b)' 'MatMul(x, v)'; do        # blocks of several sizes: constant and unknown lengths of the sums
     printf '<ir_version: 10, opset_import: ["" : 23]>\ng (float[m,512] x, float[512,n] w, float[m,k] a, float[k,n] b, float[512,24] v) => (float[m,p] y)\n{ t = %s\n y = Gelu(t) }\n' "$line" >"$T/product.onnxtxt"
