@@ -20,7 +20,7 @@ devices=cpu
 "$SINTER" run examples/add_relu.onnxtxt -d n=5 --device opencl >"$T/opencl" 2>&1 && devices+=,opencl
 SN_TEST_DEVICES=$devices POCL_CACHE_DIR=$BUILD/tests/pocl unit tests/python/t_device.py
 if command -v "${CXX:-g++}" >/dev/null && mkdir -p "$T/driver" && cc -D_GNU_SOURCE -std=gnu11 -O1 -w -shared -fPIC -o "$T/driver/libcuda.so.1" tests/gpu/fake_cuda.c -ldl; then
-    SN_TEST_DEVICES=cuda FAKE_CUDA=memory=67108864 LD_LIBRARY_PATH=$T/driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} SN_KERNEL_COMPILER=$PWD/tests/gpu/_fake_nvrtc.sh \
+    SN_TEST_DEVICES=cuda FAKE_CUDA=memory=16777216 LD_LIBRARY_PATH=$T/driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} SN_KERNEL_COMPILER=$PWD/tests/gpu/_fake_nvrtc.sh \
         unit tests/python/t_device.py
 else skip "no C++ compiler for the driver of tests"; fi
 have onnxruntime || want onnxruntime || skip "onnxruntime does not install here: sessions are compared with nothing"

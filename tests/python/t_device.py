@@ -120,6 +120,38 @@ class Everywhere(unittest.TestCase):
             np.testing.assert_array_equal(np.asarray(y), -X[0])
             np.testing.assert_array_equal(np.asarray(k), [1, 2])
 
+    def test_sizes_from_data(self):
+        for device in self.each():
+            g = sinter.Graph()
+            x = g.input("x", "f32", ["n", "m"])
+            g.output("y", g.op("NonZero", x))
+            g.output("z", g.op("Neg", x))
+            p = sinter.compile(g, device=device)
+            for k in range(2):
+                y, z = p(p.put(X - k))
+                np.testing.assert_array_equal(np.asarray(y), np.nonzero(X - k))
+                np.testing.assert_array_equal(np.asarray(z), k - X)
+
+    def test_checked_and_interpreted(self):
+        for device in self.each():
+            for way in ({"check": True}, {"interpret": True}, {"fuse": False}):
+                g = sinter.Graph()
+                g.output("y", g.op("Softmax", g.op("Exp", g.input("x", "f32", ["n", "m"]))))
+                p = sinter.compile(g, device=device, **way)
+                e = np.exp(np.exp(X / 12) - np.exp(X / 12).max(1, keepdims=True))
+                np.testing.assert_allclose(np.asarray(p(p.put(X / 12))), e / e.sum(1, keepdims=True), rtol=1e-5)
+
+    def test_failures_keep_nothing(self):
+        for device in self.each():
+            g = sinter.Graph()
+            g.output("y", g.op("Gather", g.input("x", "f32", ["n", "m"]), g.input("i", "i64", ["k"])))
+            p = sinter.compile(g, device=device)
+            x, bad, good = p.put(np.ones((1 << 8, 1 << 10), np.float32)), p.put(np.full(1 << 8, 5000)), p.put(np.zeros(1 << 8, np.int64))
+            for _ in range(20):         # results of 1 MiB
+                with self.assertRaisesRegex(sinter.InvalidArgument, "5000"):
+                    p(x, bad)
+            self.assertEqual(np.asarray(p(x, good)).sum(), 1 << 18)
+
     def test_wrong_dtype_of_a_result(self):
         for device in self.each():
             p = program(device, "Neg", "f32")
@@ -201,10 +233,10 @@ class Others(unittest.TestCase):
     def test_memory_is_given_back(self):
         p = program("cuda", "Neg", "f32")
         x = Tensor(np.zeros((1 << 10, 1 << 10), np.float32))
-        for _ in range(40):             # of 64 MiB
+        for _ in range(6):              # results of 4 MiB, of 16 that there are
             p(x)
         with self.assertRaisesRegex(sinter.NoMemory, "bytes are wanted, "):
-            kept = [p(x) for _ in range(40)]
+            kept = [p(x) for _ in range(6)]
         del x
 
 
