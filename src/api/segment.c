@@ -240,6 +240,7 @@ Plan *segment_plan(Ctx *cx, Arena *a, const Target *t, Graph *g, const ProgramOp
         if (!list_has(cx->opt.off, "shuffle")) shuffles_choose(cx, a, g);
         if (t->vectors.lanes > 1 && !list_has(cx->opt.off, "layout")) layout_choose(cx, a, g);
     }
+    if (o->fuse && t->vectors.lanes != LANES_simt && !list_has(cx->opt.off, "split")) cascades_split(cx, a, g);
     if (!list_has(cx->opt.off, "parts")) parts_choose(cx, a, g, t->vectors.lanes == LANES_simt, !t->vectors.waits);
     if (o->check) graph_check(cx, g);
     return plan_make(cx, a, g, t->rules, o->fuse, t->vectors.lanes != LANES_simt);

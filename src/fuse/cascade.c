@@ -14,7 +14,7 @@
 enum { MAX_INSIDE = 100, MAX_CONE = 400, LEAST_ROWS = 16, LEAST_STEPS = 32, PROBES = 8, MAX_OUT = 8, MAX_OWN = 256, FEW_ROWS = 1, FEW_STEPS = 256, LEAST_KEPT = 1 << 20, MAX_MORE = 4, MADE = 4096 };      /* MADE: nodes of the pass's own that it can look at */
 enum { DEP_d = 1, DEP_x = 2, DEP_inner = 4 };       /* needs folds along the axis; differs along the axis; a fold that stands at every j */
 typedef enum Place { PLACE_out, PLACE_leaf, PLACE_in } Place;    /* read from memory; inside if nobody else reads it; inside */
-typedef struct Visit { Node *n; Dim **idx; uint8_t dep; Place place; bool fold, inner, result; Dim **in; } Visit;
+typedef struct Visit { Node *n; Dim **idx; uint8_t dep; Place place; bool fold, inner, result; Dim **in, **at; } Visit;     /* of a fold: the index of what it reads, and of its body */
 
 typedef struct Finder {
     Ctx *cx; Arena *arena; Graph *g; Cascades *all;
@@ -27,6 +27,7 @@ typedef struct Cone {
     Finder *f; Node *out;
     int axis, lane;                     /* lane -1: few rows */
     Dim *j, *i;                         /* the variables of these axes; i NULL: no axis of rows */
+    bool ended; Dim *end;               /* where the folds end, as in Stream; ended: known */
     int rank; Dim **space;              /* of the fold that it began with, and axes of further results */
     VEC(Visit *) visit;
     const Node *from, *to; const char *why;      /* why not */
@@ -94,6 +95,36 @@ static void cone_body_walk(Cone *c, Node *n, Dim *const *idx, int own)
     for (int k = 0; k < n->nin; k++) cone_body_walk(c, n->in[k], idx, own);
 }
 
+/* What a fold folds: behind a view that only ends the axis. */
+static Node *body_of(const Node *fold)
+{
+    Node *x = fold->in[0];
+    return x->op == OP_view && x->view.npred == 1 ? x->in[0] : x;
+}
+
+/* Its index where the fold's operand is at `in`. A view with a predicate must say no more than where the axis ends (*end; else NULL); NULL if it says more. */
+static Dim **body_at(Cone *c, const Node *fold, Dim **in, Dim **end)
+{
+    Graph *g = c->f->g;
+    const Node *x = fold->in[0], *b = body_of(fold);
+    *end = NULL;
+    if (x == b) return in;
+    Dim **at = NEWS(c->f->arena, Dim *, b->rank + 1), *coef, *rest, *e = dim_subst(g, x->view.pred[0].e, x->rank, in), *n = dim_subst(g, x->view.pred[0].n, x->rank, in);
+    for (int k = 0; k < b->rank; k++) at[k] = dim_subst(g, x->view.idx[k], x->rank, in);
+    if (!dtype_is_float(x->dt) || x->view.fill.f != fold_start((FoldKind)fold->kind, x->dt).f || dim_uses(n, c->j->var)) return NULL;
+    if (!dim_linear(g, e, c->j->var, &coef, &rest) || !dim_is(coef, 1) || !dim_prove_ge0(g, rest)) return NULL;
+    *end = dim_sub(g, n, rest);
+    return at;
+}
+
+/* Another fold of the cone, which ends there. */
+static void end_add(Cone *c, const Node *fold, Dim *end)
+{
+    if (c->ended && c->end != end) refuse_cone(c, fold->in[0], fold, "the folds end at different places of the axis");
+    c->ended = true;
+    c->end = end;
+}
+
 static Visit *cone_fold(Cone *c, Node *n, Dim *const *idx)
 {
     Finder *f = c->f;
@@ -117,12 +148,15 @@ static Visit *cone_fold(Cone *c, Node *n, Dim *const *idx)
         cone_body_walk(c, n->in[0], in, CONE_VAR);
     } else if (!at_j && wide == 1 && x->dims[last] == c->j->a) {
         in[last] = c->j;
-        Visit *b = cone_walk(c, n->in[0], in);
+        Dim *end, **at = body_at(c, n, in, &end);
+        Visit *b = cone_walk(c, at ? body_of(n) : n->in[0], at ? at : in);
         if (b->place == PLACE_in && (b->dep & (DEP_d | DEP_inner))) {
             v->fold = true;
             v->place = PLACE_in;
             v->dep = DEP_d;
             v->in = in;
+            v->at = at;
+            end_add(c, n, end);
         }
     }
     return v;
@@ -307,7 +341,7 @@ static bool below_pivot(Cone *c, const Node *n, int depth)
     if (depth > 8) return false;
     switch (n->op) {
     case OP_sub:
-        if (v && v->fold && m->kind == FOLD_max && under_views(m->in[0]) == under_views(n->in[0])) return true;
+        if (v && v->fold && m->kind == FOLD_max && under_views(body_of(m)) == under_views(n->in[0])) return true;
         return !(dep_of(c, n->in[1]) & DEP_x) && below_pivot(c, n->in[0], depth + 1);
     case OP_add:
         for (int k = 0; k < 2; k++) if (!(dep_of(c, n->in[1 - k]) & DEP_x) && below_pivot(c, n->in[k], depth + 1)) return true;
@@ -504,15 +538,15 @@ static Moved moved(Cone *c, Node *n, const Subst *from, const Subst *to)
 static int companion(Cone *c, Stream *s, const StreamFold *f, Node *basis)
 {
     Graph *g = c->f->g;
-    const Node *x = f->node->in[0];
+    const Node *x = f->node->in[0], *b = f->body;
     for (int i = 0; i < s->nfold && basis; i++)
-        if (s->fold[i].node->kind == FOLD_sum && under_views(s->fold[i].node->in[0]) == under_views(basis)) return i;
+        if (s->fold[i].node->kind == FOLD_sum && under_views(s->fold[i].body) == under_views(basis)) return i;
     if (s->nfold == MAX_FOLDS) return -1;
-    Node *body = basis ? g_expand(g, basis, x->rank, x->dims) : g_expand(g, g_scalar(g, DT_f32, 1), x->rank, x->dims);
+    Node *body = basis ? g_expand(g, basis, b->rank, b->dims) : g_expand(g, g_scalar(g, DT_f32, 1), b->rank, b->dims);
     if (body->op == OP_const) return -1;
-    Node *sum = g_fold(g, FOLD_sum, body, f->node->axes, false);
+    Node *sum = g_fold(g, FOLD_sum, x == b ? body : g_view(g, body, x->rank, x->dims, &x->view), f->node->axes, false);
     if (sum->op != OP_fold) return -1;
-    s->fold[s->nfold] = (StreamFold){ .node = sum, .in = f->in, .out = f->out, .stage = f->stage };
+    s->fold[s->nfold] = (StreamFold){ .node = sum, .in = f->in, .body = body, .at = f->at, .out = f->out, .stage = f->stage };
     return s->nfold++;
 }
 
@@ -543,7 +577,7 @@ static bool carrier_make(Cone *c, Stream *s, StreamFold *f)
 {
     Finder *w = c->f;
     Graph *g = w->g;
-    Node *body = f->node->in[0];
+    Node *body = f->body;
     Subst old = { .c = c, .early = true }, cur = { .c = c }, end = { .c = c };
     uint8_t dep = dep_of(c, body);
     if (f->node->kind == FOLD_max && !(dep & DEP_d)) { f->pivot = true; return true; }
@@ -596,7 +630,7 @@ static bool shares_rows(Cone *c)
 
 /* ---- results -------------------------------------------------------------------------------------------------------------------------------------- */
 /* A fold of the cone that is wanted: the first, or a further one (cone_more). */
-static void cone_result(Cone *c, Node *r, Dim **in)
+static void cone_result(Cone *c, Node *r, Dim **in, Dim **body)
 {
     Dim *at[MAX_RANK] = { 0 };
     fold_index(c->f->g, r, in, at);
@@ -605,6 +639,7 @@ static void cone_result(Cone *c, Node *r, Dim **in)
     v->place = PLACE_in;
     v->dep = DEP_d;
     v->in = in;
+    v->at = body;
 }
 
 /* The index, at a point of the space, of what fold r reduces, where it reads something that stands inside: axis by axis; NULL for axes of its own. */
@@ -622,8 +657,14 @@ static bool index_inside(Cone *c, const Node *n, Dim *const *idx, Dim **in, int 
     if (--*fuel < 0) return false;
     const Visit *v = visit_get(c->f, n);
     if (v && v->place == PLACE_in && !v->result && (v->dep & DEP_x)) {
-        for (int k = 0; k < n->rank; k++)
+        for (int k = 0; k < n->rank; k++) {
             if (at[k]->kind == DIM_idx && (v->idx[k]->kind == DIM_idx ? at[k]->a == v->idx[k]->a : dim_is_const(v->idx[k]))) in[at[k]->var] = v->idx[k];
+            for (int i = 0; at[k]->kind == DIM_sum && v->idx[k]->kind == DIM_sum && at[k]->n == v->idx[k]->n && at[k]->c == v->idx[k]->c && i < at[k]->n; i++)      /* a part's place */
+                for (int j = 0; j < at[k]->n; j++) {
+                    const DimTerm *a = &at[k]->term[i], *b = &v->idx[k]->term[j];
+                    if (a->n == 1 && b->n == 1 && a->coef == b->coef && a->factor[0]->kind == DIM_idx && b->factor[0]->kind == DIM_idx && a->factor[0]->a == b->factor[0]->a) in[a->factor[0]->var] = b->factor[0];
+                }
+        }
         return true;
     }
     if (!is_map(n)) return false;
@@ -644,7 +685,10 @@ static bool cone_more(Cone *c, Node *r)
         own[k] = dim_idx(g, k, x->dims[k]);
         if ((r->axes >> k & 1) && !dim_is(x->dims[k], 1)) reduced = k;
     }
-    if (!index_inside(c, x, own, in, &fuel) || in[reduced] != c->j) return false;
+    Node *body = body_of(r);
+    Dim *at[MAX_RANK] = { 0 };
+    for (int k = 0; k < body->rank; k++) at[k] = body == x ? own[k] : dim_subst(g, x->view.idx[k], x->rank, own);
+    if (!index_inside(c, body, at, in, &fuel) || in[reduced] != c->j) return false;
     for (int i = 0; i < c->visit.n; i++) {           /* axes that rows or contractions run over are no axes of a result's own */
         const Visit *v = c->visit.at[i];
         for (int a = 0; a < c->rank && (v->inner || (v->fold && !v->result)); a++) if (index_uses(v->n->rank, v->idx, dim_idx(g, SPACE_VAR + a, c->space[a]))) used |= 1u << a;
@@ -659,9 +703,12 @@ static bool cone_more(Cone *c, Node *r)
         used |= 1u << a;
         in[k] = dim_idx(g, SPACE_VAR + a, x->dims[k]);
     }
-    const Visit *b = cone_walk(c, r->in[0], in);
+    Dim *end, **index = body_at(c, r, in, &end);
+    if (!index) return false;
+    end_add(c, r, end);
+    const Visit *b = cone_walk(c, body, index);
     if (b->place != PLACE_in || c->why) return false;
-    cone_result(c, r, in);
+    cone_result(c, r, in, index);
     return true;
 }
 
@@ -677,10 +724,13 @@ static bool cone_try(Finder *f, Node *out, int axis, int lane, int nmore, Node *
     for (int k = 0; k < x->rank; k++) { c->space[k] = x->dims[k]; idx[k] = dim_idx(g, SPACE_VAR + k, x->dims[k]); }
     c->j = idx[axis];
     c->i = lane < 0 ? NULL : idx[lane];
-    Visit *body = cone_walk(c, x, idx);
+    Dim *end, **at = body_at(c, out, idx, &end);
+    if (!at) return false;
+    end_add(c, out, end);
+    Visit *body = cone_walk(c, body_of(out), at);
     if (body->place != PLACE_in || !(body->dep & DEP_inner)) return false;
-    if (!is_map(body->n) || body->n != under_views(x)) return false;
-    cone_result(c, out, idx);
+    if (!is_map(body->n) || body->n != under_views(body_of(out))) return false;
+    cone_result(c, out, idx, at);
     for (int i = 0; i < nmore; i++) if (!cone_more(c, more[i])) return false;
     /* an own part of the row and the axis is inside if only the inside reads it */
     for (bool again = true; again;) {
@@ -774,7 +824,7 @@ static bool cone_pays(Cone *c, const Stream *s)
 static void receipt_add(Cone *c, const StreamFold *f)
 {
     Finder *w = c->f;
-    bool chained = dep_of(c, f->node->in[0]) & DEP_d;
+    bool chained = dep_of(c, f->body) & DEP_d;
     Receipt r = { f->node, f->pivot ? "maximum, rank 0: the pivot; it moves while the axis is passed over"
         : !chained ? "sum, rank 0: needs no fold before it; partial sums are added up"
         : f->advance && !f->nterm ? arena_fmt(w->arena, "sum, rank %d, pivot form: every exponent is x - max x <= 0, so each term lies in [0, 1] times what it weighs; times exp(old - new) when the pivot moves%s", f->rank,
@@ -793,7 +843,7 @@ static bool cone_take(Cone *c)
     Cascade *q = NEW(f->arena, Cascade);
     Stream *s = &q->stream;
     q->rank = c->rank; q->space = c->space; q->out = c->out;
-    s->axis = c->axis; s->lane = c->lane;
+    s->axis = c->axis; s->lane = c->lane; s->end = c->end;
     int n = 0, inner = 0;
     for (int i = 0; i < c->visit.n; i++) { n += c->visit.at[i]->fold; inner += c->visit.at[i]->inner; }
     if (n > MAX_FOLDS) { refuse_cone(c, x, c->out, "the kernel is full"); return false; }
@@ -803,7 +853,7 @@ static bool cone_take(Cone *c)
     for (int id = 0; id < f->nodes; id++) {          /* in the order of their numbers, so each after those that it needs */
         Visit *v = visit_get(f, g->node.at[id]);
         if (!v || v->place != PLACE_in) continue;
-        if (v->fold) s->fold[s->nfold++] = (StreamFold){ .node = v->n, .in = v->in };
+        if (v->fold) s->fold[s->nfold++] = (StreamFold){ .node = v->n, .in = v->in, .body = body_of(v->n), .at = v->at };
         if (v->inner) s->inner[s->ninner++] = (StreamInner){ v->n, v->idx };
         if (v->inner || (v->fold && !v->result)) rows |= axes_used(c, v);
     }
@@ -815,7 +865,7 @@ static bool cone_take(Cone *c)
             s->fold[i].cur = stand_in(f, s->fold[i].node);
         }
     for (int i = 0; i < s->nfold; i++) if (!carrier_make(c, s, &s->fold[i])) return false;
-    for (int i = 0; i < s->nfold; i++) s->fold[i].stage = dep_of(c, s->fold[i].node->in[0]) & DEP_d ? 1 : 0;
+    for (int i = 0; i < s->nfold; i++) s->fold[i].stage = dep_of(c, s->fold[i].body) & DEP_d ? 1 : 0;
     for (int i = 0; i < s->nfold; i++) receipt_add(c, &s->fold[i]);
     q->node = NEWS(f->arena, Node *, c->visit.n + 1);
     q->coord = NEWS(f->arena, Dim **, c->visit.n + 1);
@@ -850,7 +900,7 @@ static bool few_rows(Cone *c, int64_t rows)
     Graph *g = c->f->g;
     const Node *x = c->out->in[0];
     uint32_t each = 1u << c->axis;
-    if (rows > FEW_ROWS || dim_hint(g, x->dims[c->axis]) < FEW_STEPS || !(dep_of(c, under_views(x)) & DEP_d)) return false;
+    if (rows > FEW_ROWS || dim_hint(g, x->dims[c->axis]) < FEW_STEPS || !(dep_of(c, under_views(body_of(c->out))) & DEP_d)) return false;
     for (int i = 0; i < c->visit.n; i++) if (c->visit.at[i]->fold && !c->visit.at[i]->result) each |= axes_used(c, c->visit.at[i]);
     for (int i = 0; i < c->visit.n; i++) {
         const Visit *v = c->visit.at[i];
@@ -933,7 +983,7 @@ void cascades_find(Ctx *cx, Arena *a, Graph *g, Cascades *all)
             Cone c;
             int64_t rows = dim_hint(g, n->in[0]->dims[k]);
             if ((n->axes >> k & 1) || dim_is(n->in[0]->dims[k], 1) || !cone_try(&f, n, axis, k, 0, NULL, &c) || !shares_rows(&c)) continue;
-            bool chain = dep_of(&c, under_views(n->in[0])) & DEP_d;
+            bool chain = dep_of(&c, under_views(body_of(n))) & DEP_d;
             if (chain < cascade || (chain == cascade && rows <= most)) continue;
             best = c; most = rows; cascade = chain;
         }

@@ -78,6 +78,8 @@ enum { CONE_VAR = 3900 };                /* variables of contractions, while a c
 typedef struct Cascade { Stream stream; Node *out; int rank; Dim *const *space; int nnode; Node **node; Dim ***coord; Group *group; } Cascade;
 typedef struct Cascades { VEC(Cascade *) at; int n, nstand; int *claim; VEC(Refusal) refusal; VEC(Receipt) receipt; } Cascades;    /* claim: by node id, position in at or -1 */
 void cascades_find(Ctx *cx, Arena *a, Graph *g, Cascades *all);         /* adds nodes to g */
+/* split.c: rewrites cascades of few rows over a long axis as cascades of its parts and their merge. Before parts_choose(). */
+void cascades_split(Ctx *cx, Arena *a, Graph *g);
 
 bool op_cheap(Op op);                   /* plan.c: computed again rather than read: few instructions */
 

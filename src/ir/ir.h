@@ -317,6 +317,7 @@ typedef struct StreamTerm { int of; uint32_t pivots; Node *advance, *finish; } S
 enum { MAX_FOLDS = 8, STREAM_TERMS = 4 };   /* of a stream; of a fold */
 typedef struct StreamFold {
     Node *node; Dim *const *in;
+    Node *body; Dim *const *at;         /* what is folded, and its index; without a view that ends the axis (Stream.end) */
     int stage, rank; bool pivot;
     uint32_t out;                       /* axes that only it has */
     Node *old, *cur, *advance, *finish;
@@ -326,6 +327,7 @@ typedef struct StreamInner { Node *node; Dim *const *at; } StreamInner;      /* 
 typedef struct Stream {
     int axis, lane;                     /* of the space: what is passed over; the rows that share what is read, -1: there are few */
     uint32_t out;                       /* axes that only results have, each its own */
+    Dim *end;                           /* the axis ends there for a part of it; NULL: with the axis */
     int nfold; StreamFold *fold;        /* in order of their numbers */
     int ninner; StreamInner *inner;
 } Stream;

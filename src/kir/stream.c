@@ -169,7 +169,7 @@ static KVal *factor(const Streaming *t, const StreamFold *f, const Node *n)
     if (!n) return NULL;
     map[t->j->var] = dim_const(t->g, 0);
     for (int a = 0; a < t->l->sub->rank; a++) if (f->out >> a & 1) map[SPACE_VAR + a] = map[t->j->var];
-    for (int k = 0; k < n->rank; k++) at[k] = dim_subst(t->g, f->in[k], SPACE_VAR + MAX_RANK, map);
+    for (int k = 0; k < n->rank; k++) at[k] = dim_subst(t->g, f->at[k], SPACE_VAR + MAX_RANK, map);
     return demand(t->l, n, at);
 }
 
@@ -244,7 +244,7 @@ static void block_folds(const Streaming *t, int stage, bool inner, KFold **acc)
     for (int i = 0; inner && i < s->ninner; i++) demand(l, s->inner[i].node, s->inner[i].at);
     for (int i = 0; i < s->nfold; i++) {
         if (!acc[i]) continue;
-        KVal *v = demand(l, acc[i]->node->in[0], s->fold[i].in);
+        KVal *v = demand(l, s->fold[i].body, s->fold[i].at);
         acc[i]->loop = o;
         fold_update(l, acc[i], v, s->fold[i].in);
     }
@@ -280,7 +280,7 @@ static void lower_wide(const Streaming *t, const StreamFold *f, KVal *const *was
     int n = out_open(t, f, o, true);
     KFold *a = fold_new(l, f->node);
     KLoop *in = block_open_loop(t, 1, false);
-    KVal *v = demand(l, f->node->in[0], f->in);
+    KVal *v = demand(l, f->body, f->at);
     a->loop = in;
     fold_update(l, a, v, f->in);
     block_close_loop(t, in);
@@ -463,8 +463,10 @@ void lower_stream(Lowering *l)
     Dim *row = s->lane < 0 ? dim_idx(g, LOOP_VAR + l->nloop++, dim_const(g, 2)) : dim_idx(g, SPACE_VAR + s->lane, l->sub->space[s->lane]), *first = l->k->vec_var ? dim_idx(g, BASE_VAR, row->a) : row, *lo, *hi;
     Dim *last = l->k->vec_var ? dim_min(g, dim_addc(g, first, t.width - 1), dim_addc(g, row->a, -1)) : row;
     stream_bounds(l, t.j, row, first, last, &lo, &hi);
+    bool bounded = lo || hi != t.j->a;
+    if (s->end) hi = dim_min(g, hi, s->end);
     t.end = dim_min(g, dim_addc(g, t.jb, steps), hi);
-    if (lo || hi != t.j->a) l->k->note = bounds_note(l, lo ? lo : dim_const(g, 0), hi, first);
+    if (bounded) l->k->note = bounds_note(l, lo ? lo : dim_const(g, 0), hi, first);
     t.state = NEWS(l->arena, int, s->nfold);
     for (int k = 0; k < l->sub->nstore; k++) l->done[k] = 1;         /* what is demanded meanwhile is not yet complete */
     l->streaming = &t;
