@@ -9,17 +9,19 @@
 
 #include <math.h>
 
-enum { PART_STEPS = 4096, ENOUGH_ROWS = 8 };
+enum { PART_STEPS = 4096, SPLIT_LEAST = 4, ENOUGH_ROWS = 8 };        /* places of a part; parts at least; rows that are enough to share */
 
 /* Values at the points of a space: what stands in place of a node there. by_part: its first axis counts parts. */
 typedef struct Stand { const Node *node; Node *by; bool by_part; } Stand;
 typedef struct Splitting {
-    Graph *g; const Cascade *q;
+    Graph *g; Arena *arena; const Cascade *q;
     int nstand; Stand stand[2 * MAX_FOLDS + 1];
     int rank; Dim *const *dims;         /* the space */
     Dim *part;                          /* of a point */
     Dim *map[SPACE_VAR + MAX_RANK];     /* of variables of the cascade's space to those of this one */
     bool fails;                         /* an index uses others */
+    bool along;                         /* the space runs along the axis: what differs there is made once, for all folds, with the places that it has in the cascade */
+    VEC(Stand) made;
 } Splitting;
 
 static bool stands(const Splitting *t, const Node *n)
@@ -53,6 +55,33 @@ static Node *fold_at(Splitting *t, const StreamFold *f, Node *x, bool by_part)
     return view_at(t, x, at, by_part);
 }
 
+/* The space is that of a node with these dims at idx, and the axis. False: it is at no plain index there. */
+static bool space_of(Splitting *t, const Node *n, Dim *const *idx)
+{
+    const Dim *j = NULL;
+    for (int k = 0; k < SPACE_VAR + MAX_RANK; k++) t->map[k] = NULL;
+    for (int k = 0; k < n->rank; k++) {
+        if (dim_is(n->dims[k], 1)) continue;
+        if (idx[k]->kind != DIM_idx || idx[k]->a != n->dims[k] || t->map[idx[k]->var]) return false;
+        t->map[idx[k]->var] = dim_idx(t->g, k, n->dims[k]);
+        if (idx[k]->var == SPACE_VAR + t->q->stream.axis) j = t->map[idx[k]->var];
+    }
+    t->rank = n->rank; t->dims = n->dims;
+    t->part = j ? dim_div(t->g, (Dim *)j, dim_const(t->g, PART_STEPS)) : NULL;
+    return j;
+}
+
+static Node *at_points(Splitting *t, Node *n, Dim *const *idx);
+static Node *remade(Splitting *t, Node *n, Dim *const *idx)
+{
+    Node proto = *n, *in[4] = { 0 };
+    ASSERT(n->nin <= 4);
+    for (int k = 0; k < n->nin; k++) in[k] = at_points(t, n->in[k], idx);
+    if (t->fails) return n;
+    proto.in = in; proto.rank = t->rank; proto.dims = t->dims;
+    return graph_add(t->g, &proto);
+}
+
 /* The same for a node of the cascade, with what stands for the folds. */
 static Node *at_points(Splitting *t, Node *n, Dim *const *idx)
 {
@@ -65,12 +94,16 @@ static Node *at_points(Splitting *t, Node *n, Dim *const *idx)
         for (int k = 0; k < n->view.nidx; k++) at[k] = dim_subst(g, n->view.idx[k], n->rank, idx);
         return at_points(t, n->in[0], at);
     }
-    Node proto = *n, *in[4] = { 0 };
-    ASSERT(n->nin <= 4);
-    for (int k = 0; k < n->nin; k++) in[k] = at_points(t, n->in[k], idx);
+    if (!t->along) return remade(t, n, idx);
+    for (int i = 0; i < t->made.n; i++) if (t->made.at[i].node == n) return view_at(t, t->made.at[i].by, idx, false);
+    Splitting own = *t;
+    if (!space_of(&own, n, idx)) return remade(t, n, idx);
+    Stand made = { n, remade(&own, n, idx), false };
+    t->fails |= own.fails;
+    t->made = own.made;
     if (t->fails) return n;
-    proto.in = in; proto.rank = t->rank; proto.dims = t->dims;
-    return graph_add(g, &proto);
+    vec_push(t->arena, &t->made, made);
+    return view_at(t, made.by, idx, false);
 }
 
 static void stand_add(Splitting *t, const Node *n, Node *by, bool by_part) { t->stand[t->nstand++] = (Stand){ n, by, by_part }; }
@@ -119,7 +152,7 @@ static bool cascade_split(Arena *a, Graph *g, const Cascade *q, Node **to)
 {
     const Stream *s = &q->stream;
     Dim *n = q->space[s->axis], *parts = dim_ceildiv(g, n, dim_const(g, PART_STEPS));
-    Splitting t = { .g = g, .q = q };
+    Splitting t = { .g = g, .arena = a, .q = q, .along = true };
     Node *part[MAX_FOLDS];
     for (int i = 0; i < s->nfold; i++) {             /* a maximum needs no other; sums count as 1 for one another */
         const StreamFold *f = &s->fold[i];
@@ -131,7 +164,7 @@ static bool cascade_split(Arena *a, Graph *g, const Cascade *q, Node **to)
         stand_add(&t, f->node, f->pivot ? guarded(g, part[i], false) : g_scalar(g, f->node->dt, 1), f->pivot);
     }
     for (int i = 0; i < s->nfold; i++) to[i] = s->fold[i].pivot ? g_fold(g, FOLD_max, part[i], axis_bit(0), false) : NULL;
-    Splitting merge = { .g = g, .q = q }, end = merge;
+    Splitting merge = { .g = g, .arena = a, .q = q }, end = merge;
     for (int i = 0; i < s->nfold; i++) {
         const StreamFold *f = &s->fold[i];
         if (!f->pivot) { stand_add(&merge, f->node, g_scalar(g, f->node->dt, 1), false); continue; }
@@ -191,7 +224,7 @@ static bool splits(Graph *g, const Cascade *q)
 {
     const Stream *s = &q->stream;
     int64_t rows = 1;
-    if (s->lane >= 0 || s->end || dim_hint(g, q->space[s->axis]) < 2 * PART_STEPS) return false;
+    if (s->lane >= 0 || s->end || dim_hint(g, q->space[s->axis]) < SPLIT_LEAST * PART_STEPS) return false;
     for (int k = 0; k < q->rank; k++) if (k != s->axis && !(s->out >> k & 1)) rows *= dim_hint(g, q->space[k]);
     if (rows >= ENOUGH_ROWS) return false;
     for (int i = 0; i < s->nfold; i++) {

@@ -135,6 +135,20 @@ ATTENTION(attention_decoding_special, one_row, 1,
     for (int j = 0; j < 2300; j++) { x[j] = -INFINITY; if (j < 2200) x[2300 + j] = -INFINITY; }
     x[2300 * 2 + 2290] = NAN; x[2300 * 3 + 7] = 1e30f;
     return g2(b->g, OP_add, s, m);)
+/* So long that it is shared between threads: a cascade of each part, and the merge. The last part is not whole; some parts have nothing. */
+static const Sizes parts = { 1, 2, 1, 17001, 5, 7 };
+ATTENTION(parts_plain, parts, 3, (void)b; return s;)
+ATTENTION(parts_lengths, ((Sizes){ 2, 1, 1, 17001, 5, 7 }), 3,
+    Node *n = input(b, DT_i64, DIMS(2, 1, 1, 1));
+    ((int64_t *)b->in[3].data)[0] = 4097; ((int64_t *)b->in[3].data)[1] = 16384;
+    return g_where(b->g, g2(b->g, OP_lt, place_of(b, s, 3), n), s, fill_of(b, -INFINITY));)
+ATTENTION(parts_late, parts, 3, return g_where(b->g, g2(b->g, OP_lt, count_of(b, 9000), place_of(b, s, 3)), g2(b->g, OP_sub, s, fill_of(b, 1000)), fill_of(b, -INFINITY));)
+ATTENTION(parts_special, ((Sizes){ 1, 5, 1, 17001, 5, 7 }), 3,
+    Node *m = input(b, DT_f32, DIMS(1, 5, 1, 17001));
+    float *x = b->in[3].data;
+    for (int j = 0; j < 17001; j++) { x[j] = -INFINITY; if (j < 12000) x[17001 + j] = -INFINITY; }
+    x[17001 * 2 + 5000] = NAN; x[17001 * 3 + 12345] = 1e30f; x[17001 * 4 + 3] = -1e30f;
+    return g2(b->g, OP_add, s, m);)
 ATTENTION(attention_few, ((Sizes){ 2, 2, 3, 300, 16, 16 }), 0, (void)b; return s;)
 ATTENTION(attention_short, ((Sizes){ 2, 2, 40, 8, 16, 16 }), 0, (void)b; return s;)
 
@@ -162,11 +176,11 @@ static void logsumexp_graph(Bench *b)
 static void logsumexp(void **state) { check(state, logsumexp_graph, 2e-5, 1); }
 
 /* The same of one row, with the entropy and a second set of values. */
-static void one_row_graph(Bench *b)
+static void one_row_of(Bench *b, Sizes z)
 {
-    Sizes other = one_row;
+    Sizes other = z;
     other.e = 40;
-    Node *q = dims_of(b, one_row, false, 0), *k = dims_of(b, one_row, false, 1), *v = dims_of(b, one_row, true, 1), *u = dims_of(b, other, true, 1), *most, *sum;
+    Node *q = dims_of(b, z, false, 0), *k = dims_of(b, z, false, 1), *v = dims_of(b, z, true, 1), *u = dims_of(b, other, true, 1), *most, *sum;
     next(b);
     Node *s = scores_of(b, q, k), *lw = g_softmax(b->g, s, axis_bit(3), true), *e = softmax_parts(b, s, &most, &sum), *w = g2(b->g, OP_div, e, sum);
     output(b, g2(b->g, OP_add, most, g1(b->g, OP_log, sum)));
@@ -174,7 +188,10 @@ static void one_row_graph(Bench *b)
     output(b, g_fold(b->g, FOLD_sum, g2(b->g, OP_mul, w, lw), axis_bit(3), false));
     output(b, g_matmul(b->g, w, u));
 }
-static void one_row_parts(void **state) { check(state, one_row_graph, 1e-4, 1); }
+static void one_row_graph(Bench *b) { one_row_of(b, one_row); }
+static void one_row_results(void **state) { check(state, one_row_graph, 1e-4, 1); }
+static void parts_results_graph(Bench *b) { one_row_of(b, parts); }
+static void parts_results(void **state) { check(state, parts_results_graph, 1e-4, 0); }
 
 /* No values: logits of a classifier and the log-sum-exp of each row. */
 static void logits_graph(Bench *b)
@@ -453,7 +470,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(attention_packed_order), cmocka_unit_test(attention_packed_wide), cmocka_unit_test(attention_lengths),
         cmocka_unit_test(attention_cap), cmocka_unit_test(attention_alibi), cmocka_unit_test(attention_empty_rows), cmocka_unit_test(attention_special),
         cmocka_unit_test(attention_decoding), cmocka_unit_test(attention_decoding_long), cmocka_unit_test(attention_decoding_lengths), cmocka_unit_test(attention_decoding_late), cmocka_unit_test(attention_decoding_documents),
-        cmocka_unit_test(attention_decoding_special), cmocka_unit_test(attention_few), cmocka_unit_test(attention_short), cmocka_unit_test(logsumexp), cmocka_unit_test(one_row_parts), cmocka_unit_test(logits), cmocka_unit_test(same_width), cmocka_unit_test(two_widths), cmocka_unit_test(moments_alone), cmocka_unit_test(moments_beside), cmocka_unit_test(moments_masked), cmocka_unit_test(weighted_logs), cmocka_unit_test(scores_kept), cmocka_unit_test(grouped),
+        cmocka_unit_test(attention_decoding_special), cmocka_unit_test(attention_few), cmocka_unit_test(attention_short), cmocka_unit_test(logsumexp), cmocka_unit_test(one_row_results), cmocka_unit_test(parts_results), cmocka_unit_test(parts_plain), cmocka_unit_test(parts_lengths), cmocka_unit_test(parts_late), cmocka_unit_test(parts_special), cmocka_unit_test(logits), cmocka_unit_test(same_width), cmocka_unit_test(two_widths), cmocka_unit_test(moments_alone), cmocka_unit_test(moments_beside), cmocka_unit_test(moments_masked), cmocka_unit_test(weighted_logs), cmocka_unit_test(scores_kept), cmocka_unit_test(grouped),
         cmocka_unit_test(logarithm), cmocka_unit_test(refused), cmocka_unit_test(pairs),
         cmocka_unit_test(windows), cmocka_unit_test(before_broadcast), cmocka_unit_test(carrier_algebra),
     };
