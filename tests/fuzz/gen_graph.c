@@ -773,7 +773,11 @@ static Val own_input(Gen *s, int rank, const int64_t *size)
 static void streamed_attention(Gen *s)
 {
     int64_t heads = 1 + below(s, 2), rows = 16 + below(s, 90), steps = 32 + below(s, 200), d = 1 + below(s, 9), e = 1 + below(s, 9);
-    if (chance(s, 25)) { rows = 1; steps += 256; d += below(s, 20); e += below(s, 20); }
+    if (chance(s, 25)) {
+        rows = 1;
+        if (chance(s, 15)) { steps += 16300; heads = 1; d = 1 + below(s, 3); e = 1 + below(s, 3); }       /* in parts */
+        else { steps += 256; d += below(s, 20); e += below(s, 20); }
+    }
     Val q = own_input(s, 3, (int64_t[]){ heads, rows, d }), k = own_input(s, 3, (int64_t[]){ heads, steps, d }), v = own_input(s, 3, (int64_t[]){ chance(s, 70) ? heads : 1, steps, e });
     if (!q.n || !k.n || !v.n) return;
     k.n = g_transpose(s->g, k.n, (int[]){ 0, 2, 1 });
