@@ -21,7 +21,7 @@ static const double gain_least = 0.03, share_least = 0.01;   /* a record needs 3
 
 typedef struct Trial { bool unfused; const char *off, *kernel; Sched sched; } Trial;
 typedef struct Times { double own, other; bool same; } Times; /* medians of the kernel, or of the whole run; the results agree */
-typedef struct Tunable { const char *name, *bucket; const LoopKernel *loops; double seconds, best; SchedSearch *search; CostModel *model; int fitted; bool done, library; } Tunable;       /* library: one could compute it */
+typedef struct Tunable { const char *name, *bucket; const LoopKernel *loops; double seconds, best; SchedSearch *search; CostModel *model; int fitted; bool done, library, turns; } Tunable;       /* library: one could compute it; turns: as a convolution and as a product */
 /* example: all trials of this machine, `known` of them from earlier runs; modelled: trials that the learned model chose */
 typedef struct Tuner { Cli *c; const OnnxModel *m; Inputs in; Records *records; const Target *target; double end; int trials, found, known, modelled, library; VEC(Example) example; Fitting *fitting; } Tuner;
 
@@ -217,9 +217,9 @@ static bool tune_kernel(Tuner *t, Tunable *k)
 /* The kernel in a library, in about 1, 2, 4 ... calls. */
 static void tune_library(Tuner *t, Tunable *k)
 {
-    static const int calls[] = { 1, 2, 4, 8, 16 };
-    for (size_t i = 0; i < COUNT_OF(calls) && time_now() < t->end; i++) {
-        Trial w = { .kernel = k->name, .sched = { .library = calls[i] } };
+    static const int calls[] = { 1, 2, 4, 12 };
+    for (size_t i = 0; i < COUNT_OF(calls) * (k->turns ? 2 : 1) && time_now() < t->end; i++) {
+        Trial w = { .kernel = k->name, .sched = { .library = calls[i % COUNT_OF(calls)], .window = i >= COUNT_OF(calls) } };
         char *choice = tuned_choice(t->c->arena, t->target, &w.sched);
         Times x = { 0 };
         tell(t, choice);
@@ -267,6 +267,7 @@ static int tunables(Tuner *t, Program *p, Tunable *k)
             if (at == n) k[n++] = (Tunable){ .name = v->structure, .bucket = sched_bucket(t->c->arena, v->loops), .loops = v->loops, .best = 1 - gain_least };
             k[at].seconds += v->seconds;
             k[at].library |= v->library_fits;
+            k[at].turns |= v->library_turns;
         }
     qsort(k, (size_t)n, sizeof *k, by_seconds);
     while (n && k[n - 1].seconds < share_least * all) n--;

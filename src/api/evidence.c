@@ -68,6 +68,7 @@ void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds
         k[i].note = p->note;
         k[i].library = in_library(p);
         k[i].library_fits = p->library != NULL;
+        k[i].library_turns = p->library && library_turns(p->library);
         k[i].library_note = p->library_note;
         k[i].once = s->part[i].once;
         k[i].seconds = seconds ? seconds[i] : 0;

@@ -292,6 +292,16 @@ static bool operand_place(const Segment *s, const Part *p, const Node *n, LibOpe
     return o->known != NULL;
 }
 
+bool library_turns(const LibForm *f)
+{
+    int images = 0;
+    for (int i = 0; i < f->naxis; i++) {
+        if (f->axis[i].window >= 0 || f->axis[i].padded) return false;
+        images += f->axis[i].role == LIB_row && !never_moves(f->axis[i].size);
+    }
+    return images > 1;
+}
+
 /* Does anything of it depend on a size that a run gives? */
 static bool form_open(const LibForm *f)
 {
@@ -327,7 +337,7 @@ void library_settle(Ctx *cx, Segment *s)
 LibRun *library_run(Ctx *cx, const Segment *s, const Part *p, const int64_t *syms, char *why, size_t nwhy)
 {
     const LibForm *f = p->library;
-    LibOp op = { .naddend = f->naddend, .nstep = f->nstep, .parts = p->loops->sched.library };
+    LibOp op = { .naddend = f->naddend, .nstep = f->nstep, .parts = p->loops->sched.library, .window = p->loops->sched.window };
     RtError e = { .launch = -1 };
     LibRun *run = NULL;
     int number[LIB_AXES];

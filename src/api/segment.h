@@ -88,6 +88,7 @@ extern const char *const sub_kind_name[SUB_COUNT];           /* evidence.c */
 
 /* library.c: the contraction of a kernel as a library's, and one with numbers for its sizes (NULL, with a reason: it has none). */
 const LibForm *library_form(Arena *a, Graph *g, const Subgraph *sub, const char **why);
+bool library_turns(const LibForm *f);                        /* a product of matrices that could be a convolution: its rows are places of an image */
 LibRun *library_run(Ctx *cx, const Segment *s, const Part *p, const int64_t *syms, char *why, size_t nwhy);
 void library_settle(Ctx *cx, Segment *s);                    /* those of fixed sizes, once for the segment; who has none runs its own kernel */
 static inline bool in_library(const Part *p) { return p->library && p->loops->sched.library; }

@@ -320,7 +320,7 @@ Status lib_plan(LibOp *op, LibPlan *out, RtError *e)
     }
     if (!(out->shape = block_alloc(LIB_SHAPES * sizeof *out->shape)))
         return rt_fail(e, E_NOMEM, "no memory for calls of the library");
-    bool conv = window || (apart > 1 && op->operand[LIB_WEIGHTS].known);
+    bool conv = window || ((apart > 1 || op->window) && op->operand[LIB_WEIGHTS].known);
     return conv ? plan_window(op, out, e) : plan_product(op, out, e);
 }
 

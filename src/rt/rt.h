@@ -202,6 +202,7 @@ typedef struct LibOp {
     LibOperand operand[LIB_OPERANDS]; int naddend;
     int nstep; LibStep step[LIB_STEPS];
     int parts;                          /* calls wanted, roughly */
+    bool window;                        /* a convolution is wanted where a product of matrices would do, if the weights are known */
     bool finite;                        /* NaN may be lost: all steps are the library's */
 } LibOp;
 typedef struct LibRun LibRun;
