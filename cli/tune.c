@@ -236,8 +236,8 @@ static void tune_kernels(Tuner *t, int n, Tunable *k)
 {
     char why[256] = "SN_LIBRARY says none";
     bool none = t->c->cx->opt.library && !strcmp(t->c->cx->opt.library, "none");
-    Lib *l = none ? NULL : t->target->api->library(t->target->device, why, sizeof why);
-    if (!flag_given(t->c, FLAG_json)) printf("library for contractions: %s\n", l ? lib_version(l) : why);
+    Lib *l = none || !t->target->api->library ? NULL : t->target->api->library(t->target->device, why, sizeof why);
+    if (t->target->api->library && !flag_given(t->c, FLAG_json)) printf("library for contractions: %s\n", l ? lib_version(l) : why);
     for (int i = 0; l && i < n && time_now() < t->end; i++) if (k[i].library) tune_library(t, &k[i]);
     for (bool more = true; more;) {
         more = false;
