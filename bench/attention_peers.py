@@ -1,13 +1,13 @@
-"""Attention beside other engines, each in every form that its users would write: 12 heads of 64 numbers, float32, one batch.
+"""Attention beside other engines, each in every form that its users would write: heads of 64 numbers, float32, one batch.
 
-    ./dev bench --peers attention [LENGTH]... [--threads N]       default: 1024 2048 4096, 1 thread
+    ./dev bench --peers attention [LENGTH]... [--threads N] [--queries N] [--heads N] [--no-torch]       default: 1024 2048 4096, 1 thread, as many queries as keys, 12 heads
 
 All run in one process, in turns; medians, the best times, and what sinter gains over each. sinter gets the plain graph (MatMul, Mul, Softmax, MatMul). The engines get it
 too, and their own operator: MultiHeadAttention (ONNX Runtime), ScaledDotProductAttention (OpenVINO), scaled_dot_product_attention (PyTorch, as it is and by Inductor).
 """
 import argparse, os, statistics, sys, tempfile, time
 
-HEADS, WIDTH = 12, 64
+WIDTH = 64
 
 
 def save(folder, nodes, shapes, constants, opsets):
@@ -20,20 +20,18 @@ def save(folder, nodes, shapes, constants, opsets):
     return folder
 
 
-def plain(work, length):
+def plain(work, shapes):
     from onnx import TensorProto, helper
     node = helper.make_node
     nodes = [node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]), node("MatMul", ["q", "kt"], ["p"]), node("Mul", ["p", "scale"], ["s"]),
              node("Softmax", ["s"], ["w"], axis=-1), node("MatMul", ["w", "v"], ["y"])]
-    shape = [1, HEADS, length, WIDTH]
-    return save(os.path.join(work, "plain"), nodes, dict.fromkeys("qkvy", shape), [helper.make_tensor("scale", TensorProto.FLOAT, [], [WIDTH ** -0.5])], [("", 17)])
+    return save(os.path.join(work, "plain"), nodes, shapes, [helper.make_tensor("scale", TensorProto.FLOAT, [], [WIDTH ** -0.5])], [("", 17)])
 
 
-def multihead(work, length):
+def multihead(work, shapes, heads):
     from onnx import helper
-    shape = [1, length, HEADS * WIDTH]
-    nodes = [helper.make_node("MultiHeadAttention", ["q", "k", "v"], ["y"], domain="com.microsoft", num_heads=HEADS)]
-    return save(os.path.join(work, "multihead"), nodes, dict.fromkeys("qkvy", shape), [], [("", 17), ("com.microsoft", 1)])
+    nodes = [helper.make_node("MultiHeadAttention", ["q", "k", "v"], ["y"], domain="com.microsoft", num_heads=heads)]
+    return save(os.path.join(work, "multihead"), nodes, shapes, [], [("", 17), ("com.microsoft", 1)])
 
 
 def openvino_operator(data, threads):
@@ -69,6 +67,9 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("lengths", nargs="*", type=int, default=[1024, 2048, 4096])
     p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--queries", type=int, default=0, help="0: as many as keys")
+    p.add_argument("--heads", type=int, default=12)
+    p.add_argument("--no-torch", action="store_true")
     p.add_argument("--lib", required=True)
     o = p.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(o.threads)
@@ -76,24 +77,26 @@ def main():
     for length in o.lengths or [1024, 2048, 4096]:
         with tempfile.TemporaryDirectory() as work:
             r = np.random.default_rng(0)
-            data = {k: r.uniform(-1, 1, (1, HEADS, length, WIDTH)).astype(np.float32) for k in "qkv"}
-            rows = {k: np.ascontiguousarray(x.transpose(0, 2, 1, 3)).reshape(1, length, HEADS * WIDTH) for k, x in data.items()}
-            graph = plain(work, length)
+            long = dict(q=o.queries or length, k=length, v=length, y=o.queries or length)
+            shapes = {k: [1, o.heads, n, WIDTH] for k, n in long.items()}
+            data = {k: r.uniform(-1, 1, shapes[k]).astype(np.float32) for k in "qkv"}
+            rows = {k: np.ascontiguousarray(x.transpose(0, 2, 1, 3)).reshape(1, long[k], o.heads * WIDTH) for k, x in data.items()}
+            graph = plain(work, shapes)
             runs = {"sinter": peers.start_sinter(graph, data, o.threads, o.lib)}
             runs["ONNX Runtime"] = peers.start_ort(graph, data, o.threads, None)
-            runs["ONNX Runtime, operator"] = peers.start_ort(multihead(work, length), rows, o.threads, None)
+            runs["ONNX Runtime, operator"] = peers.start_ort(multihead(work, {k: [1, n, o.heads * WIDTH] for k, n in long.items()}, o.heads), rows, o.threads, None)
             runs["OpenVINO"] = peers.start_openvino(graph, data, o.threads, None)
             runs["OpenVINO, operator"] = openvino_operator(data, o.threads)
-            for name, run, results in torch_forms(data, o.threads):
+            for name, run, results in [] if o.no_torch else torch_forms(data, o.threads):
                 runs[name] = (run, results)
             times, far, want = {n: [] for n in runs}, {}, None
             for name, (run, results) in runs.items():        # each once before; the results of all are compared
                 run()
                 y = np.array(results()[0])
-                y = y.reshape(1, length, HEADS, WIDTH).transpose(0, 2, 1, 3) if y.ndim == 3 else y
+                y = y.reshape(1, long["y"], o.heads, WIDTH).transpose(0, 2, 1, 3) if y.ndim == 3 else y
                 want = y if want is None else want
                 far[name] = float(np.abs(y - want).max())
-            for _ in range(max(3, 15360 // length)):
+            for _ in range(max(3, 15360 // long["q"] if long["q"] > 1 else 200)):
                 for name, (run, _) in runs.items():
                     start = time.perf_counter()
                     run()

@@ -52,7 +52,7 @@ SIZE = {"f32": 4, "i64": 8, "bf16": 2}
 
 class SnTensor(ctypes.Structure):
     _fields_ = [("dtype", ctypes.c_int), ("rank", ctypes.c_int32), ("dims", ctypes.c_int64 * 16), ("strides", ctypes.c_int64 * 16),
-                ("has_strides", ctypes.c_int32), ("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t), ("owner", ctypes.c_void_p), ("buffer", ctypes.c_void_p), ("offset", ctypes.c_size_t)]
+                ("has_strides", ctypes.c_int32), ("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t), ("owner", ctypes.c_void_p), ("buffer", ctypes.c_void_p), ("offset", ctypes.c_size_t), ("on_device", ctypes.c_int32)]
 
 
 class SnError(ctypes.Structure):
@@ -61,7 +61,7 @@ class SnError(ctypes.Structure):
 
 class SnOptions(ctypes.Structure):
     _fields_ = [("threads", ctypes.c_int32), ("no_fuse", ctypes.c_int32), ("check", ctypes.c_int32), ("interpret", ctypes.c_int32), ("cache", ctypes.c_char_p),
-                ("compiler", ctypes.c_char_p), ("cancel", ctypes.c_void_p), ("device", ctypes.c_char_p)]
+                ("compiler", ctypes.c_char_p), ("cancel", ctypes.c_void_p), ("device", ctypes.c_char_p), ("background", ctypes.c_int32)]
 
 
 class Program:

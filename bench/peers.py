@@ -85,7 +85,7 @@ def tolerance(folder):
 
 class SnTensor(ctypes.Structure):
     _fields_ = [("dtype", ctypes.c_int), ("rank", ctypes.c_int32), ("dims", ctypes.c_int64 * 16), ("strides", ctypes.c_int64 * 16),
-                ("has_strides", ctypes.c_int32), ("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t), ("owner", ctypes.c_void_p), ("buffer", ctypes.c_void_p), ("offset", ctypes.c_size_t)]
+                ("has_strides", ctypes.c_int32), ("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t), ("owner", ctypes.c_void_p), ("buffer", ctypes.c_void_p), ("offset", ctypes.c_size_t), ("on_device", ctypes.c_int32)]
 
 
 class SnError(ctypes.Structure):

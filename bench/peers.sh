@@ -1,6 +1,6 @@
 #!/bin/bash
 # peers.sh [OPTION]... [MODEL.onnx]...: sinter beside ONNX Runtime, OpenVINO and PyTorch (Inductor): one table. --help lists the options.
-# peers.sh attention [LENGTH]... [--threads N]: attention in every form that their users would write (bench/attention_peers.py).
+# peers.sh attention [LENGTH]... [--threads N] [--queries N] [--heads N]: attention in every form that their users would write (bench/attention_peers.py).
 #
 # The peers are installed from PyPI into a scratch environment, once: the folder SN_PEERS, else BUILD/peers. What cannot be installed is left out of the
 # table, with a line that says why. Without MODELs: those of $SN_CASES/models, and the light models, whose weights are filled in first.
