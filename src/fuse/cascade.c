@@ -96,7 +96,7 @@ static void cone_body_walk(Cone *c, Node *n, Dim *const *idx, int own)
 }
 
 /* What a fold folds: behind a view that only ends the axis. */
-static Node *body_of(const Node *fold)
+static Node *folded_body(const Node *fold)
 {
     Node *x = fold->in[0];
     return x->op == OP_view && x->view.npred == 1 ? x->in[0] : x;
@@ -106,7 +106,7 @@ static Node *body_of(const Node *fold)
 static Dim **body_at(Cone *c, const Node *fold, Dim **in, Dim **end)
 {
     Graph *g = c->f->g;
-    const Node *x = fold->in[0], *b = body_of(fold);
+    const Node *x = fold->in[0], *b = folded_body(fold);
     *end = NULL;
     if (x == b) return in;
     Dim **at = NEWS(c->f->arena, Dim *, b->rank + 1), *coef, *rest, *e = dim_subst(g, x->view.pred[0].e, x->rank, in), *n = dim_subst(g, x->view.pred[0].n, x->rank, in);
@@ -149,7 +149,7 @@ static Visit *cone_fold(Cone *c, Node *n, Dim *const *idx)
     } else if (!at_j && wide == 1 && x->dims[last] == c->j->a) {
         in[last] = c->j;
         Dim *end, **at = body_at(c, n, in, &end);
-        Visit *b = cone_walk(c, at ? body_of(n) : n->in[0], at ? at : in);
+        Visit *b = cone_walk(c, at ? folded_body(n) : n->in[0], at ? at : in);
         if (b->place == PLACE_in && (b->dep & (DEP_d | DEP_inner))) {
             v->fold = true;
             v->place = PLACE_in;
@@ -341,7 +341,7 @@ static bool below_pivot(Cone *c, const Node *n, int depth)
     if (depth > 8) return false;
     switch (n->op) {
     case OP_sub:
-        if (v && v->fold && m->kind == FOLD_max && under_views(body_of(m)) == under_views(n->in[0])) return true;
+        if (v && v->fold && m->kind == FOLD_max && under_views(folded_body(m)) == under_views(n->in[0])) return true;
         return !(dep_of(c, n->in[1]) & DEP_x) && below_pivot(c, n->in[0], depth + 1);
     case OP_add:
         for (int k = 0; k < 2; k++) if (!(dep_of(c, n->in[1 - k]) & DEP_x) && below_pivot(c, n->in[k], depth + 1)) return true;
@@ -487,7 +487,7 @@ static void moved_add(Cone *c, Moved *m, Node *by, Node *basis, const Subst *fro
     m->basis[m->n++] = basis;
 }
 
-static Moved moved(Cone *c, Node *n, const Subst *from, const Subst *to)
+static Moved sum_moved(Cone *c, Node *n, const Subst *from, const Subst *to)
 {
     Graph *g = c->f->g;
     Moved m = { .ratio = ratio(c, n, from, to) }, a, b;
@@ -500,13 +500,13 @@ static Moved moved(Cone *c, Node *n, const Subst *from, const Subst *to)
     }
     switch (n->op) {
     case OP_view:
-        a = moved(c, n->in[0], from, to);
+        a = sum_moved(c, n->in[0], from, to);
         a.ratio = view_of(g, n, a.ratio);
         for (int i = 0; i < a.n; i++) { a.by[i] = view_of(g, n, a.by[i]); a.basis[i] = view_of(g, n, a.basis[i]); }
         return a;
     case OP_mul:
-        a = moved(c, n->in[0], from, to);
-        b = moved(c, n->in[1], from, to);
+        a = sum_moved(c, n->in[0], from, to);
+        b = sum_moved(c, n->in[1], from, to);
         if (a.ratio == NONE || b.ratio == NONE) return not_moved;
         m = (Moved){ .ratio = combine(g, OP_mul, a.ratio, b.ratio, 1) };
         for (int i = 0; i < a.n; i++) moved_add(c, &m, combine(g, OP_mul, a.by[i], b.ratio, 1), inside_product(c, a.basis[i], n->in[1]), from);
@@ -515,18 +515,18 @@ static Moved moved(Cone *c, Node *n, const Subst *from, const Subst *to)
         return m;
     case OP_div:
         if (dep_of(c, n->in[1]) & DEP_x) return not_moved;
-        a = moved(c, n->in[0], from, to);
+        a = sum_moved(c, n->in[0], from, to);
         if (a.ratio == NONE) return a;
         m.ratio = combine(g, OP_div, a.ratio, ratio(c, n->in[1], from, to), 1);
         for (int i = 0; i < a.n; i++) moved_add(c, &m, g2(g, OP_div, a.by[i], subst_node(to, n->in[1])), a.basis[i], from);
         return m;
     case OP_neg:
-        a = moved(c, n->in[0], from, to);
+        a = sum_moved(c, n->in[0], from, to);
         for (int i = 0; i < a.n; i++) a.by[i] = g1(g, OP_neg, a.by[i]);
         return a;
     case OP_add: case OP_sub:
-        a = moved(c, n->in[0], from, to);
-        b = moved(c, n->in[1], from, to);
+        a = sum_moved(c, n->in[0], from, to);
+        b = sum_moved(c, n->in[1], from, to);
         if (a.ratio == NONE || a.ratio != b.ratio) return not_moved;
         for (int i = 0; i < b.n; i++) moved_add(c, &a, n->op == OP_sub ? g1(g, OP_neg, b.by[i]) : b.by[i], b.basis[i], from);
         return a;
@@ -594,7 +594,7 @@ static bool carrier_make(Cone *c, Stream *s, StreamFold *f)
         end.to[old.n] = d->node;
         old.n = cur.n = end.n = old.n + 1;
     }
-    Moved advance = moved(c, body, &old, &cur), finish = moved(c, body, &cur, &end);
+    Moved advance = sum_moved(c, body, &old, &cur), finish = sum_moved(c, body, &cur, &end);
     f->rank = probe_rank(c, body);
     if (advance.ratio == NONE || finish.ratio == NONE || f->rank < 1 || f->rank > 1 + (advance.n > finish.n ? advance.n : finish.n)) {
         refuse_cone(c, body, f->node, f->rank < 0 ? "its dependence on the folds before it could not be sampled"
@@ -685,7 +685,7 @@ static bool cone_more(Cone *c, Node *r)
         own[k] = dim_idx(g, k, x->dims[k]);
         if ((r->axes >> k & 1) && !dim_is(x->dims[k], 1)) reduced = k;
     }
-    Node *body = body_of(r);
+    Node *body = folded_body(r);
     Dim *at[MAX_RANK] = { 0 };
     for (int k = 0; k < body->rank; k++) at[k] = body == x ? own[k] : dim_subst(g, x->view.idx[k], x->rank, own);
     if (!index_inside(c, body, at, in, &fuel) || in[reduced] != c->j) return false;
@@ -727,9 +727,9 @@ static bool cone_try(Finder *f, Node *out, int axis, int lane, int nmore, Node *
     Dim *end, **at = body_at(c, out, idx, &end);
     if (!at) return false;
     end_add(c, out, end);
-    Visit *body = cone_walk(c, body_of(out), at);
+    Visit *body = cone_walk(c, folded_body(out), at);
     if (body->place != PLACE_in || !(body->dep & DEP_inner)) return false;
-    if (!is_map(body->n) || body->n != under_views(body_of(out))) return false;
+    if (!is_map(body->n) || body->n != under_views(folded_body(out))) return false;
     cone_result(c, out, idx, at);
     for (int i = 0; i < nmore; i++) if (!cone_more(c, more[i])) return false;
     /* an own part of the row and the axis is inside if only the inside reads it */
@@ -752,7 +752,7 @@ static bool cone_try(Finder *f, Node *out, int axis, int lane, int nmore, Node *
 }
 
 /* Axes of the space in the index of v. */
-static uint32_t axes_used(const Cone *c, const Visit *v)
+static uint32_t axes_of_visit(const Cone *c, const Visit *v)
 {
     uint32_t used = 0;
     for (int a = 0; a < c->rank; a++) if (!dim_is(c->space[a], 1) && index_uses(v->n->rank, v->idx, dim_idx(c->f->g, SPACE_VAR + a, c->space[a]))) used |= 1u << a;
@@ -853,11 +853,11 @@ static bool cone_take(Cone *c)
     for (int id = 0; id < f->nodes; id++) {          /* in the order of their numbers, so each after those that it needs */
         Visit *v = visit_get(f, g->node.at[id]);
         if (!v || v->place != PLACE_in) continue;
-        if (v->fold) s->fold[s->nfold++] = (StreamFold){ .node = v->n, .in = v->in, .body = body_of(v->n), .at = v->at };
+        if (v->fold) s->fold[s->nfold++] = (StreamFold){ .node = v->n, .in = v->in, .body = folded_body(v->n), .at = v->at };
         if (v->inner) s->inner[s->ninner++] = (StreamInner){ v->n, v->idx };
-        if (v->inner || (v->fold && !v->result)) rows |= axes_used(c, v);
+        if (v->inner || (v->fold && !v->result)) rows |= axes_of_visit(c, v);
     }
-    for (int i = 0; i < s->nfold; i++) s->out |= s->fold[i].out = axes_used(c, visit_get(f, s->fold[i].node)) & ~rows;
+    for (int i = 0; i < s->nfold; i++) s->out |= s->fold[i].out = axes_of_visit(c, visit_get(f, s->fold[i].node)) & ~rows;
     if (c->why || !cone_pays(c, s)) return false;
     for (int i = 0; i < s->nfold; i++)
         if (s->fold[i].node->kind == FOLD_max) {
@@ -900,13 +900,13 @@ static bool few_rows(Cone *c, int64_t rows)
     Graph *g = c->f->g;
     const Node *x = c->out->in[0];
     uint32_t each = 1u << c->axis;
-    if (rows > FEW_ROWS || dim_hint(g, x->dims[c->axis]) < FEW_STEPS || !(dep_of(c, under_views(body_of(c->out))) & DEP_d)) return false;
-    for (int i = 0; i < c->visit.n; i++) if (c->visit.at[i]->fold && !c->visit.at[i]->result) each |= axes_used(c, c->visit.at[i]);
+    if (rows > FEW_ROWS || dim_hint(g, x->dims[c->axis]) < FEW_STEPS || !(dep_of(c, under_views(folded_body(c->out))) & DEP_d)) return false;
+    for (int i = 0; i < c->visit.n; i++) if (c->visit.at[i]->fold && !c->visit.at[i]->result) each |= axes_of_visit(c, c->visit.at[i]);
     for (int i = 0; i < c->visit.n; i++) {
         const Visit *v = c->visit.at[i];
-        if (v->inner && (axes_used(c, v) & ~each)) return false;          /* a contraction for each place of a result: of its own */
+        if (v->inner && (axes_of_visit(c, v) & ~each)) return false;          /* a contraction for each place of a result: of its own */
         if (v->place != PLACE_out || !index_uses(v->n->rank, v->idx, c->j)) continue;
-        bool own = axes_used(c, v) & ~each;
+        bool own = axes_of_visit(c, v) & ~each;
         int last = -1;
         for (int k = 0; k < v->n->rank; k++) {
             for (int a = 0; a < MAX_RANK; a++) own |= dim_uses(v->idx[k], CONE_VAR + a);
@@ -983,7 +983,7 @@ void cascades_find(Ctx *cx, Arena *a, Graph *g, Cascades *all)
             Cone c;
             int64_t rows = dim_hint(g, n->in[0]->dims[k]);
             if ((n->axes >> k & 1) || dim_is(n->in[0]->dims[k], 1) || !cone_try(&f, n, axis, k, 0, NULL, &c) || !shares_rows(&c)) continue;
-            bool chain = dep_of(&c, under_views(body_of(n))) & DEP_d;
+            bool chain = dep_of(&c, under_views(folded_body(n))) & DEP_d;
             if (chain < cascade || (chain == cascade && rows <= most)) continue;
             best = c; most = rows; cascade = chain;
         }

@@ -38,7 +38,7 @@ static bool needs_stand(const Splitting *t, const Node *n, int depth)
 }
 
 /* x, whose index without that of the part (by_part) is idx at a point of the cascade's space, at the points of the new one. */
-static Node *view_at(Splitting *t, Node *x, Dim *const *idx, bool by_part)
+static Node *view_at_points(Splitting *t, Node *x, Dim *const *idx, bool by_part)
 {
     Dim *at[MAX_RANK] = { 0 };
     for (int k = 0; k < x->rank; k++) {
@@ -52,7 +52,7 @@ static Node *fold_at(Splitting *t, const StreamFold *f, Node *x, bool by_part)
 {
     Dim *at[MAX_RANK] = { 0 };
     fold_index(t->g, f->node, f->in, at);
-    return view_at(t, x, at, by_part);
+    return view_at_points(t, x, at, by_part);
 }
 
 /* The space is that of a node with these dims at idx, and the axis. False: it is at no plain index there. */
@@ -72,7 +72,7 @@ static bool space_of(Splitting *t, const Node *n, Dim *const *idx)
 }
 
 static Node *at_points(Splitting *t, Node *n, Dim *const *idx);
-static Node *remade(Splitting *t, Node *n, Dim *const *idx)
+static Node *node_remade(Splitting *t, Node *n, Dim *const *idx)
 {
     Node proto = *n, *in[4] = { 0 };
     ASSERT(n->nin <= 4);
@@ -88,22 +88,22 @@ static Node *at_points(Splitting *t, Node *n, Dim *const *idx)
     Graph *g = t->g;
     Dim *at[MAX_RANK] = { 0 };
     for (int i = 0; i < t->nstand && !t->fails; i++)
-        if (t->stand[i].node == n) return t->stand[i].by->rank ? view_at(t, t->stand[i].by, idx, t->stand[i].by_part) : g_expand(g, t->stand[i].by, t->rank, t->dims);
-    if (!needs_stand(t, n, 0)) return view_at(t, n, idx, false);
+        if (t->stand[i].node == n) return t->stand[i].by->rank ? view_at_points(t, t->stand[i].by, idx, t->stand[i].by_part) : g_expand(g, t->stand[i].by, t->rank, t->dims);
+    if (!needs_stand(t, n, 0)) return view_at_points(t, n, idx, false);
     if (n->op == OP_view) {
         for (int k = 0; k < n->view.nidx; k++) at[k] = dim_subst(g, n->view.idx[k], n->rank, idx);
         return at_points(t, n->in[0], at);
     }
-    if (!t->along) return remade(t, n, idx);
-    for (int i = 0; i < t->made.n; i++) if (t->made.at[i].node == n) return view_at(t, t->made.at[i].by, idx, false);
+    if (!t->along) return node_remade(t, n, idx);
+    for (int i = 0; i < t->made.n; i++) if (t->made.at[i].node == n) return view_at_points(t, t->made.at[i].by, idx, false);
     Splitting own = *t;
-    if (!space_of(&own, n, idx)) return remade(t, n, idx);
-    Stand made = { n, remade(&own, n, idx), false };
+    if (!space_of(&own, n, idx)) return node_remade(t, n, idx);
+    Stand made = { n, node_remade(&own, n, idx), false };
     t->fails |= own.fails;
     t->made = own.made;
     if (t->fails) return n;
     vec_push(t->arena, &t->made, made);
-    return view_at(t, made.by, idx, false);
+    return view_at_points(t, made.by, idx, false);
 }
 
 static void stand_add(Splitting *t, const Node *n, Node *by, bool by_part) { t->stand[t->nstand++] = (Stand){ n, by, by_part }; }
@@ -128,7 +128,7 @@ static void space_set(Splitting *t, Arena *a, const StreamFold *f, Dim *parts, D
 }
 
 /* x, 0 where it is no number: or (low) only where it is -inf. */
-static Node *guarded(Graph *g, Node *x, bool low)
+static Node *pivot_guarded(Graph *g, Node *x, bool low)
 {
     Node *zero = g_scalar(g, x->dt, 0);
     return low ? g_where(g, g2(g, OP_eq, x, g_scalar(g, x->dt, -INFINITY)), zero, x) : g_where(g, g2(g, OP_eq, g2(g, OP_sub, x, x), zero), x, zero);
@@ -161,7 +161,7 @@ static bool cascade_split(Arena *a, Graph *g, const Cascade *q, Node **to)
         Node *body = at_points(&t, f->body, f->at);
         if (t.fails) return false;
         part[i] = g_fold(g, (FoldKind)f->node->kind, cut_last(g, body, parts, fold_start((FoldKind)f->node->kind, body->dt)), axis_bit(f->node->rank + 1), false);
-        stand_add(&t, f->node, f->pivot ? guarded(g, part[i], false) : g_scalar(g, f->node->dt, 1), f->pivot);
+        stand_add(&t, f->node, f->pivot ? pivot_guarded(g, part[i], false) : g_scalar(g, f->node->dt, 1), f->pivot);
     }
     for (int i = 0; i < s->nfold; i++) to[i] = s->fold[i].pivot ? g_fold(g, FOLD_max, part[i], axis_bit(0), false) : NULL;
     Splitting merge = { .g = g, .arena = a, .q = q }, end = merge;
@@ -169,8 +169,8 @@ static bool cascade_split(Arena *a, Graph *g, const Cascade *q, Node **to)
         const StreamFold *f = &s->fold[i];
         if (!f->pivot) { stand_add(&merge, f->node, g_scalar(g, f->node->dt, 1), false); continue; }
         stand_add(&merge, f->old, part[i], true);
-        stand_add(&merge, f->cur, guarded(g, to[i], true), false);
-        stand_add(&end, f->cur, guarded(g, to[i], true), false);
+        stand_add(&merge, f->cur, pivot_guarded(g, to[i], true), false);
+        stand_add(&end, f->cur, pivot_guarded(g, to[i], true), false);
         stand_add(&end, f->node, to[i], false);
     }
     Node *sum[MAX_FOLDS];
