@@ -7,7 +7,7 @@
 
 /* Rows at most, and their bytes, which stay in the second cache; bytes of all panels up to which these stay there; squares of a point that has not many rows; fewer
  * rows do not pay. Measured on Emerald Rapids. */
-enum { UNIT_ROWS = 256, UNIT_BYTES = 832 << 10, UNIT_PANELS = 512 << 10, UNIT_SQUARES = 8, UNIT_LEAST = 4, UNIT_VECTORS = 2 };
+enum { UNIT_ROWS = 256, UNIT_BYTES = 832 << 10, UNIT_PANELS = 640 << 10, UNIT_SQUARES = 8, UNIT_LEAST = 4, UNIT_VECTORS = 2 };
 
 /* Rows of a tile, at most so many, that take the least time for all of them: whole squares, few past the end. */
 static int unit_rows(int64_t rows, int64_t most)
