@@ -21,7 +21,7 @@ Plan *plan_make(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, bool fuse, bo
 
 /* ---- layout.c ------------------------------------------------------------------------------------------------------------------------------- */
 /* Rewrites the graph so that results of convolutions, and what is computed from them, lie in memory with their channels last. Before planning. */
-void layout_choose(Ctx *cx, Arena *a, Graph *g);
+void layout_choose(Ctx *cx, Arena *a, Graph *g, int lanes);
 
 /* ---- joins.c --------------------------------------------------------------------------------------------------------------------------------- */
 /* Moves joins behind elementwise nodes. */

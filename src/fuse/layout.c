@@ -17,6 +17,7 @@ enum { FEW_CHANNELS = 4, MAX_SOURCES = 16 };        /* fewer channels than that 
 typedef struct Order { uint8_t axis[MAX_RANK]; } Order;       /* place k of memory holds axis[k] */
 typedef struct Layout {
     Arena *arena; Graph *g;
+    int lanes;                          /* floats in a vector */
     int count;                          /* nodes of the graph as it was */
     uint8_t *live;
     int *uses;
@@ -277,21 +278,24 @@ static bool pads_idly(const Layout *l, const Node *x, const View *v)
     return false;
 }
 
-/* Are places of axis j a parallel axis along which a contraction reads the same for all its many channels, so that a tile leaves out its rows in the padding? */
+/* Are places of axis j a parallel axis along which a contraction reads the same for all its many channels, so that a tile leaves out its rows in the padding? A turn
+ * of the window, a tile's sums for all that is inside, must take longer than it takes to find out which rows these are. */
+enum { TURN_CYCLES = 48, WIDE_STEP = 28, STEP = 6 };         /* at least; of a step of a tile, with 32 registers of 16 lanes and with 16 */
 static bool rows_skip(const Layout *l, const Node *v, Pred q, int kept)
 {
     int place = -1, window = -1, before, after;
-    int64_t channels = 1;
+    int64_t channels = 1, steps = 1;
     for (int k = 0; k < v->rank; k++) {
         bool own = false;
         for (int i = 0; i < v->view.nidx; i++) own |= dim_uses(v->view.idx[i], k);
         if (k < kept && !own) channels *= dim_hint(l->g, v->dims[k]);
+        if (window >= 0) steps *= dim_hint(l->g, v->dims[k]);
         if (!dim_uses(q.e, k)) continue;
         int *at = k < kept ? &place : &window;
         if (*at >= 0) return false;
         *at = k;
     }
-    if (place < 0 || window < 0 || channels < FEW_CHANNELS) return false;
+    if (place < 0 || window < 0 || channels < FEW_CHANNELS || steps * (l->lanes >= 16 ? WIDE_STEP : STEP) < TURN_CYCLES) return false;
     return dim_outside(l->g, q.e, q.n, dim_idx(l->g, place, v->dims[place]), dim_idx(l->g, window, v->dims[window]), &before, &after);
 }
 
@@ -432,11 +436,11 @@ static Node *remade(Layout *l, Node *n)
     return add_like(l, n, o ? perm : NULL, in);
 }
 
-void layout_choose(Ctx *cx, Arena *a, Graph *g)
+void layout_choose(Ctx *cx, Arena *a, Graph *g, int lanes)
 {
     int n = g->node.n, origin = g->cur_origin;
     Layout *l = NEW(a, Layout);
-    *l = (Layout){ .arena = a, .g = g, .count = n, .live = NEWS(a, uint8_t, n + 1), .uses = NEWS(a, int, n + 1), .order = arena_alloc(a, sizeof *l->order * (size_t)(n + 1)), .made = NEWS(a, Node *, n + 1) };
+    *l = (Layout){ .arena = a, .g = g, .lanes = lanes, .count = n, .live = NEWS(a, uint8_t, n + 1), .uses = NEWS(a, int, n + 1), .order = arena_alloc(a, sizeof *l->order * (size_t)(n + 1)), .made = NEWS(a, Node *, n + 1) };
     for (int i = 0; i < g->output.n; i++) { l->live[g->output.at[i].node->id] = 1; l->uses[g->output.at[i].node->id]++; }
     for (int id = n - 1; id >= 0; id--)
         for (int i = 0; l->live[id] && i < g->node.at[id]->nin; i++) { l->live[g->node.at[id]->in[i]->id] = 1; l->uses[g->node.at[id]->in[i]->id]++; }

@@ -445,17 +445,13 @@ static bool print_turned(Printer *p, const KLoop *o)
     return true;
 }
 
-enum { BORDER_TILES = 8 };               /* so many tiles in a row, of which the first and the last are at the border */
 /* A turn of a loop for some rows of the tile only. */
 static void print_turn_rows(Printer *p, const KLoop *o, const char *when, int from, int past)
 {
     print_line(p, "%s {", when);
-    bool was = p->border;
     p->row_from = from; p->row_past = past;
-    if (past - from < p->k->mr) p->border |= dim_hint(p->g, p->k->row_extent) >= (int64_t)BORDER_TILES * p->k->mr;
     if (from < past) print_block(p, o->body);
     p->row_from = p->row_past = 0;
-    p->border = was;
     print_line(p, "}");
 }
 
@@ -500,6 +496,7 @@ static void print_loop_once(Printer *p, const KLoop *o)
     print_line(p, "}");
 }
 
+enum { BORDER_TILES = 8 };               /* so many tiles in a row, of which the first and the last are at the border */
 static void print_loop(Printer *p, const KLoop *o)
 {
     const char *inside = o->split && !p->inside ? print_inside(p, o) : NULL;

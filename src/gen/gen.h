@@ -71,7 +71,7 @@ typedef struct Printer {
     bool in_m, in_v;                    /* inside the loops over the tile's rows, vectors */
     int row_from, row_past;             /* rows of the tile that are printed; past 0: all */
     bool inside;                        /* all predicates of the addresses hold here: none is printed */
-    bool border;                        /* they may not, or not for all rows, and there is another text for where they do: this one, which runs seldom, is not unrolled: with rows that may be missing it would be long */
+    bool border;                        /* they may not, and there is another text for where they do: this one, which runs seldom, is not unrolled: with rows that may be missing it would be long */
     bool shifted;                       /* the last tile of rows begins earlier where it would reach past the end; what an earlier one stored, from `f` on, is not stored again */
     bool rolled;                        /* that loop over the rows is not unrolled: accumulators are read from copies */
     const char *cell;                   /* behind the name of an accumulator: which of many is meant; or NULL */

@@ -62,24 +62,25 @@ static bool rows_apart(const LoopKernel *k, const KBlock *b, const Dim *row, boo
 }
 
 /* Cycles of a step of a tile of mr rows and nv vectors: a multiplication in each, beside which a load costs little but something, more where it comes from the second
- * cache: a panel that the first does not hold, rows far apart; at least as long as one sum waits for itself; and what streams past the second cache comes slower. */
+ * cache: a panel that the first does not hold, rows far apart (seen with 16 lanes); at least as long as one sum waits for itself; and what streams past the second cache comes slower. */
 enum { NEAR_BYTES = 24 << 10, PANEL_BYTES = 384 << 10, FAR_CYCLES = 6, SUM_CYCLES = 8, TILE_CYCLES = 12, ENTRY_CYCLES = 8, RESULT_CYCLES = 4, FEW_RESULTS = 16 };
 typedef struct Steps { double steps, entries; bool apart; } Steps;  /* of the sums of a tile; how often the innermost loop is entered; rows lie far apart */
-static double step_cycles(int mr, int nv, double panel, bool apart)
+static double step_cycles(int lanes, int mr, int nv, double panel, bool apart)
 {
-    double c = mr * nv + 0.08 * (mr + nv);
-    if (panel > NEAR_BYTES) c += 0.125 * nv;
-    if (apart) c += 0.12 * mr;
+    bool wide = lanes >= 16;
+    double c = mr * nv + (wide ? 0.08 : 0.12) * (mr + nv);
+    if (wide && panel > NEAR_BYTES) c += 0.125 * nv;
+    if (wide && apart) c += 0.12 * mr;
     if (c < SUM_CYCLES) c = SUM_CYCLES;
     if (panel > PANEL_BYTES && FAR_CYCLES * nv > c) c = FAR_CYCLES * nv;
     return c;
 }
 
 /* Cycles of a tile. While the results of a small one are finished, the next one begins. */
-static double tile_cycles(const Steps *s, int mr, int nv, double panel)
+static double tile_cycles(const Steps *s, int lanes, int mr, int nv, double panel)
 {
     int results = mr * nv - FEW_RESULTS;
-    return s->steps * step_cycles(mr, nv, panel, s->apart) + TILE_CYCLES + ENTRY_CYCLES * (s->entries - 1) + (results > 0 ? RESULT_CYCLES * results : 0);
+    return s->steps * step_cycles(lanes, mr, nv, panel, s->apart) + TILE_CYCLES + ENTRY_CYCLES * (s->entries - 1) + (results > 0 ? RESULT_CYCLES * results : 0);
 }
 
 typedef struct Tile { int mr, nv; } Tile;
@@ -98,8 +99,8 @@ static Tile tile_best(const LoopKernel *k, int regs, int64_t rows, int64_t vecs,
             double panel = s->steps * v * k->lanes * 4;
             int rest = (int)(vecs % v);
             int64_t tiles = (rows + m - 1) / m, blocks = vecs / v;
-            double cost = (double)blocks * tile_cycles(s, m, v, panel);
-            if (rest) cost += tile_cycles(s, m, rest, panel);
+            double cost = (double)blocks * tile_cycles(s, k->lanes, m, v, panel);
+            if (rest) cost += tile_cycles(s, k->lanes, m, rest, panel);
             cost *= (double)tiles;
             if (least >= 0 && cost >= least) continue;
             best = (Tile){ m, v };
@@ -115,7 +116,7 @@ int tile_of_rows(int nv, int most, int64_t n)
     double least = -1;
     for (int m = 1; m <= most && m <= n; m++) {
         int64_t tiles = (n + m - 1) / m;
-        double cost = (double)tiles * step_cycles(m, nv, 0, false);
+        double cost = (double)tiles * step_cycles(1, m, nv, 0, false);
         if (least >= 0 && cost > least) continue;
         best = m;
         least = cost;
