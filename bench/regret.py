@@ -3,7 +3,7 @@
 
 Kernels of both plans that share an operator belong together; of each such set the sum of its times is compared. Fused and unfused runs take turns (ROUNDS in the
 environment, default 9: processes, which find their kernels compiled after the first); times are medians. Sets under 2 us are left out of the count.
-What moves data (a Transpose) and vanishes into the addresses of another kernel is counted apart: that kernel then does its work."""
+What moves data (a Transpose) and has vanished into the addresses of the kernels before and after it belongs to these: they do its work."""
 import collections, json, os, statistics, subprocess, sys
 
 ROUNDS = int(os.environ.get("ROUNDS", "9"))
@@ -18,7 +18,7 @@ def kernels(sinter, model, flags):
     for i, segment in enumerate(json.loads(out.stdout)["segments"]):
         for j, k in enumerate(segment["kernels"]):
             if not k["once"]:
-                found.append((i, j, k["kind"], [(i, o) for o in k["operators"]], k["ms"] or 0))
+                found.append((i, j, k["kind"], [(i, o) for o in k["operators"]], k["ms"] or 0, [(i, o) for o in k.get("moves", [])]))
     return found
 
 
@@ -29,7 +29,7 @@ def main():
         for way in (0, 1):
             found = kernels(sinter, model, flags + (["--no-fuse"] if way else []))
             plan[way] = found
-            for i, j, _, _, ms in found if r else ():
+            for i, j, _, _, ms, _ in found if r else ():
                 times[way][i, j].append(ms)
     parent = {}
 
@@ -39,12 +39,18 @@ def main():
         return x
 
     for way in (0, 1):
-        for i, j, _, operators, _ in plan[way]:
+        for i, j, _, operators, _, _ in plan[way]:
             for o in operators:
                 parent[root(o)] = root((way, i, j))
+    computed = {o for k in plan[0] for o in k[3]}
+    moved = {o for k in plan[1] for o in k[3] if o not in computed}
+    for i, j, _, _, _, moves in plan[0]:
+        for o in moves:
+            if o in moved:
+                parent[root(o)] = root((0, i, j))
     sets = collections.defaultdict(lambda: [0.0, 0.0, 0, 0, []])
     for way in (0, 1):
-        for i, j, kind, operators, _ in plan[way]:
+        for i, j, kind, operators, _, _ in plan[way]:
             s = sets[root((way, i, j))]
             s[way] += statistics.median(times[way][i, j])
             s[2 + way] += 1

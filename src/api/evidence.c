@@ -25,6 +25,29 @@ static void kernel_operators(Arena *a, const Segment *s, const Part *p, KernelEv
     k->nnode = names.n;
 }
 
+/* Views that a kernel reads through, or that others see its results through. */
+static void kernel_moves(Arena *a, const Segment *s, const Part *p, KernelEvidence *k)
+{
+    VEC(const char *) names = { 0 };
+    const Graph *g = s->g;
+    uint8_t *own = NEWS(a, uint8_t, g->node.n + 1), *seen = NEWS(a, uint8_t, g->origin.n + 1);
+    for (int i = 0; i < p->sub->nnode + p->sub->nstore; i++) {
+        const Node *n = i < p->sub->nnode ? p->sub->node[i] : p->sub->store[i - p->sub->nnode].node;
+        own[n->id] |= 1;
+        seen[n->origin] = 1;
+        for (int j = 0; j < n->nin; j++) own[n->in[j]->id] |= 2;
+        if (i >= p->sub->nnode) own[n->id] |= 2;     /* a copy may be of a view */
+    }
+    for (int id = g->node.n - 1; id >= 0; id--) {
+        const Node *v = g->node.at[id];
+        if (v->op != OP_view || !v->origin || seen[v->origin] || !((own[id] & 2) || (own[v->in[0]->id] & 1))) continue;
+        seen[v->origin] = 1;
+        vec_push(a, &names, operator_name(a, s, v));
+    }
+    k->move = names.at;
+    k->nmove = names.n;
+}
+
 /* Bytes that a kernel's buffers hold: each once, what it reads and what it writes. A piece of a join counts with what it writes. */
 static void kernel_traffic(const Segment *s, const Part *p, KernelEvidence *k)
 {
@@ -73,6 +96,7 @@ void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds
         k[i].once = s->part[i].once;
         k[i].seconds = seconds ? seconds[i] : 0;
         kernel_operators(a, s, p, &k[i]);
+        kernel_moves(a, s, p, &k[i]);
         kernel_traffic(s, p, &k[i]);
         if (!k[i].once && !p->join_mate && !k[i].joined) e->launches++;
     }

@@ -145,6 +145,7 @@ static json_t *kernel_json(const KernelEvidence *k, const ExplainOptions *o)
         strings_json(k->nnode, k->node), "read_bytes", (json_int_t)k->read_bytes, "write_bytes", (json_int_t)k->write_bytes, "once", k->once, "interpreted",
         k->interpreted, "generated", is_generated(k));
     json_object_set_new(j, "ms", k->seconds > 0 ? json_real(k->seconds * 1e3) : json_null());
+    if (k->nmove) json_object_set_new(j, "moves", strings_json(k->nmove, k->move));
     if (k->joined) json_object_set_new(j, "joined", json_true());
     if (k->library) json_object_set_new(j, "library", json_string_nocheck(k->library_note));
     if (k->note) json_object_set_new(j, "compiler", json_string_nocheck(k->note));

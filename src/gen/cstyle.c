@@ -214,7 +214,9 @@ static void print_segment(Printer *p, const KBlock *b, int from, int to)
         if (phase_any(p, b, from, to, VARY_row, VARY_row)) {
             p->rolled = is_long(p, b, from, to);
             for (int i = from; i < to && p->rolled; i++)
-                if (b->stmt.at[i].kind == KS_val && b->stmt.at[i].val->kind == KV_fold && (b->stmt.at[i].vary & VARY_row)) print_rolled(p, b->stmt.at[i].val->fold);
+                if (b->stmt.at[i].kind == KS_val && b->stmt.at[i].val->kind == KV_fold && (b->stmt.at[i].vary & VARY_row) && !sums_at_once(p, b->stmt.at[i].val->fold)) print_rolled(p, b->stmt.at[i].val->fold);
+            for (int i = from; i < to; i++)
+                if (b->stmt.at[i].kind == KS_val && b->stmt.at[i].val->kind == KV_fold && sums_at_once(p, b->stmt.at[i].val->fold)) print_sums(p, b->stmt.at[i].val->fold);
             print_line(p, "%sfor (int m = %d; m < %d; m++) {", p->rolled ? "" : "UNROLL ", p->row_from, p->row_past ? p->row_past : k->mr);
             segment_row(p, b, from, to);
             p->rolled = false;

@@ -126,6 +126,8 @@ const char *print_inside(Printer *p, const KLoop *o);
 const char *print_rem(const Printer *p);                         /* lanes that are real here, in a part */
 bool rows_whole(const LoopKernel *k);                            /* Does no tile reach past the last row? */
 void print_rolled(Printer *p, const KFold *f);
+bool sums_at_once(const Printer *p, const KFold *f);
+void print_sums(Printer *p, const KFold *f);
 /* gen_simt.c: the parallel variables at `point`; the frame around a printed body. blocks: 0, or how many
  * groups are to run at once on a multiprocessor (CUDA only); each: points that a group takes at a time; shared: words of 8 bytes that it
  * shares, named so; cluster: > 1, blocks of a group; local: bytes of shared memory that the launch gives, named room; form: for the comment, or NULL. */

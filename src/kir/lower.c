@@ -837,7 +837,7 @@ static void cost_walk(Costing *x, const KBlock *b, const Dim *lane, bool inner)
         Dim *coef, *rest;
         if (lane && dim_uses(at->off, lane->var)) {
             if (!dim_linear(x->k->g, at->off, lane->var, &coef, &rest)) c = 24;
-            else if (dim_is(coef, 2) && load && s->val->dt == DT_f32) c = 3;
+            else if ((dim_is(coef, 2) || dim_is(coef, 4)) && load && s->val->dt == DT_f32) c = (double)coef->c + 1;
             else if (!dim_is(coef, 1)) c = 14;
             else for (int p = 0; p < at->npred; p++) if (dim_uses(at->pred[p].e, lane->var)) { c = 2; break; }
         }
@@ -865,6 +865,47 @@ static double lanes_cost(const LoopKernel *k, int64_t extent, int64_t reduced, b
     if (across && k->sub->kind == SUB_dot) x.stores = (x.stores + COST_ACROSS) * k->lanes;      /* one result at a time */
     double shared = across || k->sub->kind != SUB_dot ? 1 : 0.5;     /* a tile loads for several rows and vectors at once */
     return (shared * x.loads + 1) * waste + x.stores / (double)(reduced > 0 ? reduced : 1);
+}
+
+/* Operations of an elementwise kernel, for one element or one vector. */
+static void map_ops(const KBlock *b, double *ops)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop) map_ops(s->loop->body, ops);
+        else if (s->kind == KS_val && (s->val->kind == KV_ew || s->val->kind == KV_random || s->val->kind == KV_cast)) {
+            *ops += cost_again(s->val);
+            for (int j = 0; j < s->val->nin; j++) if (s->val->in[j]->block == s->val->block) *ops -= cost_again(s->val->in[j]);
+        }
+    }
+}
+
+/* An elementwise kernel whose last axis is too short for lanes: element by element, or with lanes over a longer axis, along which they lie apart in memory, where
+ * there is much to compute (an exp) for what is loaded one by one. */
+enum { SHORT_GAIN = 4 };                 /* operations on single elements run so many side by side */
+static LoopKernel *lower_short(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Vectors v)
+{
+    LoopKernel *best = lower_once(cx, a, g, sub, (Vectors){ .lanes = 1 }, -1);
+    Costing x = { best, 0, 0 };
+    double ops = 0;
+    cost_walk(&x, best->body, NULL, true);
+    map_ops(best->body, &ops);
+    double least = v.lanes * (x.loads + x.stores + ops) / SHORT_GAIN;
+    for (int lane = sub->rank - 1; lane >= 0; lane--) {
+        int64_t extent = dim_hint(g, sub->space[lane]);
+        if (extent * SHORT_LANES <= v.lanes) continue;
+        LoopKernel *k = lower_once(cx, a, g, sub, v, lane);
+        Costing y = { k, 0, 0 };
+        cost_walk(&y, k->body, NULL, true);
+        double of = 0, vectors = (double)((extent + v.lanes - 1) / v.lanes);
+        map_ops(k->body, &of);
+        double cost = (y.loads + y.stores + of) * vectors * v.lanes / (double)extent;
+        log_line(cx, 6, "kernel %d: lanes over axis %d: cost %.2f, element by element %.2f", sub->id, lane, cost, least * SHORT_GAIN);
+        if (cost >= least) continue;
+        best = k;
+        least = cost;
+    }
+    return best;
 }
 
 /* Elements of the innermost axis that the contractions of a kernel reduce. */
@@ -921,12 +962,8 @@ LoopKernel *kernel_lower_as(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Ve
         }
         if (!best) best = lower_once(cx, a, g, sub, (Vectors){ .lanes = 1 }, -1);     /* a single element */
     }
+    if (sub->kind == SUB_map && best->vec_var && dim_hint(g, best->vec_var->a) * SHORT_LANES <= lanes) best = lower_short(cx, a, g, sub, v);
     best->sched = *sched;
     kernel_schedule(best);
-    if (sub->kind == SUB_map && best->vec_var && dim_hint(g, best->vec_var->a) * SHORT_LANES <= lanes) {
-        best = lower_once(cx, a, g, sub, (Vectors){ .lanes = 1 }, -1);
-        best->sched = *sched;
-        kernel_schedule(best);
-    }
     return best;
 }

@@ -213,6 +213,7 @@ static void choose_steps(LoopKernel *k, KBlock *b)
             int64_t vecs = dim_hint(k->g, loop_times(o)) / k->lanes;
             int nv = has_update(o->body) ? (o->body->stmt.n > 16 ? 2 : 4) : o->body->stmt.n <= 16 ? 2 : 1;
             if (nv == 4 && k->mr > 4) nv = 2;
+            if (k->mr == k->lanes && k->sub->kind == SUB_dot) nv = 1;
             if ((k->mr > 1 && k->sub->kind == SUB_rows) || (b->loop && b->loop->tile > 1)) nv = 1;      /* rows side by side hide the latency */
             if (k->sched.vectors && k->sub->kind == SUB_rows) nv = k->sched.vectors;
             while (nv > 1 && vecs < nv) nv /= 2;

@@ -158,19 +158,22 @@ static void axis_move(LoopKernel *k, const Dim *var, int to)
     k->par[to] = x;
 }
 
-enum { ROWS_BYTES = 512 << 10, PANELS_BYTES = 160 << 10, SHORT_ROWS = 7 };
+enum { ROWS_BYTES = 512 << 10, PANELS_BYTES = 160 << 10, SHORT_ROWS = 7, FIRST_BYTES = 16 << 10 };
 
 /* The order of the axes: rows of the tile last, so that the panel of the other operand stays in the cache, and panels first; or, where the rows do not stay
- * there but all panels do, panels last. each: every element needs its own loads, which then follow one another in memory. */
+ * there but all panels do, panels last. each: every element needs its own loads, which then follow one another in memory. Lanes over the sum: there are no
+ * panels, but where all of the other operand stays in the first cache, a tile's rows do too, if they are outermost. */
 static void order_axes(LoopKernel *k, bool each)
 {
     Read r = { 0 };
     if (k->row_var) count_bytes(k, k->body, k->row_var, false, &r);
-    if (k->row_var) axis_move(k, k->row_var, k->npar - 1);
+    bool first = k->row_var && !k->vec_var && (k->sched.order ? k->sched.order == 2 : r.rest <= FIRST_BYTES && r.rows > FIRST_BYTES);
+    if (k->row_var) axis_move(k, k->row_var, first ? 0 : k->npar - 1);
     bool inner = k->sched.order ? k->sched.order == 2 : each || (r.rest <= PANELS_BYTES && r.rows > ROWS_BYTES);
     if (k->vec_var && k->row_var) axis_move(k, k->vec_var, inner ? k->npar - 1 : 0);
 }
 
+enum { SHORT_SUMS = 16 };                /* steps of sums for which adding up lanes takes a good part of the time */
 void tile_choose(LoopKernel *k, KLoop *vec)
 {
     int64_t best = 1;
@@ -198,6 +201,7 @@ void tile_choose(LoopKernel *k, KLoop *vec)
         Steps s = { .apart = k->row_var && rows_apart(k, k->body, k->row_var, false) };
         s.steps = reduction_steps(k, k->body, &s.entries);
         t = tile_best(k, regs, k->row_var ? best : 1, vecs, &s, vec ? k->sched.vectors : 4, k->row_var ? k->sched.rows : 1);
+        if (!vec && k->row_var && !k->sched.rows && folds == 1 && best >= k->lanes && s.steps <= SHORT_SUMS * k->lanes) t.mr = k->lanes;       /* see sums_at_once() */
     }
     if (!k->row_var) t.mr = 1;
     order_axes(k, of.each);
