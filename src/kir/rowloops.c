@@ -66,15 +66,23 @@ static void fetch_ahead(LoopKernel *k, KBlock *b, const Dim *lane, int64_t rows,
     }
 }
 
-/* Columns: each step down the rows lies far from the one before. */
-enum { FETCH_ROWS = 8, FETCH_STRIDE = 512 };
+/* Columns: each step down the rows lies far from the one before. What the second cache holds comes without being asked for. */
+enum { FETCH_ROWS = 8, FETCH_STRIDE = 512, FETCH_BYTES = 1 << 20 };
+static double buf_bytes(const LoopKernel *k, int buf)
+{
+    const Node *n = k->buf.at[buf].node;
+    double bytes = (double)dtype_size(k->buf.at[buf].dt);
+    for (int i = 0; i < n->rank; i++) bytes *= (double)dim_hint(k->g, n->dims[i]);
+    return bytes;
+}
+
 static void columns_fetch(LoopKernel *k, KBlock *b, const Dim *down)
 {
     for (int i = 0; i < b->stmt.n; i++) {
         KStmt *s = &b->stmt.at[i];
         Dim *c, *rest;
         if (s->kind == KS_loop) { columns_fetch(k, s->loop->body, s->loop->blocked ? NULL : s->loop->var); continue; }
-        if (s->kind != KS_val || s->val->kind != KV_load || !down || s->val->nopnd || s->val->at.npred || k->buf.at[s->val->buf].scratch) continue;
+        if (s->kind != KS_val || s->val->kind != KV_load || !down || s->val->nopnd || s->val->at.npred || k->buf.at[s->val->buf].scratch || buf_bytes(k, s->val->buf) < FETCH_BYTES) continue;
         if (!dim_linear(k->g, s->val->at.off, k->vec_var->var, &c, &rest) || !dim_is(c, 1) || !dim_linear(k->g, s->val->at.off, down->var, &c, &rest)) continue;
         if (dim_hint(k->g, c) * (int64_t)dtype_size(s->val->dt) >= FETCH_STRIDE) s->val->ahead = dim_mulc(k->g, c, FETCH_ROWS);
     }
