@@ -230,11 +230,13 @@ static void plan_again(Ctx *cx, Segment *s, const char *cut)
 
 Plan *segment_plan(Ctx *cx, Arena *a, const Target *t, Graph *g, const ProgramOptions *o, int *rewrites)
 {
+    Refusals apart = { 0 };
     if (t->vectors.lanes == LANES_simt && !list_has(cx->opt.off, "calls")) calls_choose(cx, a, g);
     if (o->fuse) {
         graph_rewrite(cx, a, g, t->rules, rewrites);
         if (!list_has(cx->opt.off, "joins")) joins_choose(cx, a, g);
         if (!list_has(cx->opt.off, "gathers")) gathers_choose(cx, a, g);
+        if (t->vectors.lanes != LANES_simt && !list_has(cx->opt.off, "siblings")) siblings_choose(cx, a, g, SIBLING_BYTES, &apart);
         if (!list_has(cx->opt.off, "integers")) integers_choose(cx, a, g, t->vectors.dots & DOT_quads);
         if (!list_has(cx->opt.off, "narrow")) narrow_choose(cx, a, g, t->vectors.dots, rules_leave(cx, cx->opt.allow) & RULE_BF16);
         if (!list_has(cx->opt.off, "shuffle")) shuffles_choose(cx, a, g);
@@ -243,7 +245,9 @@ Plan *segment_plan(Ctx *cx, Arena *a, const Target *t, Graph *g, const ProgramOp
     if (o->fuse && t->vectors.lanes != LANES_simt && !list_has(cx->opt.off, "split")) cascades_split(cx, a, g);
     if (!list_has(cx->opt.off, "parts")) parts_choose(cx, a, g, t->vectors.lanes == LANES_simt, !t->vectors.waits);
     if (o->check) graph_check(cx, g);
-    return plan_make(cx, a, g, t->rules, o->fuse, t->vectors.lanes != LANES_simt);
+    Plan *plan = plan_make(cx, a, g, t->rules, o->fuse, t->vectors.lanes != LANES_simt);
+    for (int i = 0; i < apart.n; i++) vec_push(a, &plan->refusal, apart.at[i]);
+    return plan;
 }
 
 static void segment_make(Ctx *cx, void *arg)

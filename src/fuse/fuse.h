@@ -5,6 +5,7 @@
 #include "ir/ir.h"
 
 typedef struct Refusal { const Node *from, *to; const char *rule, *why; } Refusal;     /* `to` might have joined the kernel of `from` */
+typedef VEC(Refusal) Refusals;
 typedef struct Receipt { const Node *of; const char *text; } Receipt;     /* of a fold in a cascade: how it is carried */
 typedef struct Plan {
     Graph *g; Arena *arena;
@@ -12,7 +13,7 @@ typedef struct Plan {
     bool *once;                         /* by kernel: depends on constants only, runs when the program is made */
     int *home;                          /* by node id: position in kernel, or HOME_... */
     uint8_t *stored;                    /* by node id: lies in memory */
-    VEC(Refusal) refusal;
+    Refusals refusal;
     VEC(Receipt) receipt;
     int ndecision;                      /* fusions decided; Options.limit counts them */
 } Plan;
@@ -30,6 +31,12 @@ void joins_choose(Ctx *cx, Arena *a, Graph *g);
 /* ---- gathers.c ------------------------------------------------------------------------------------------------------------------------------- */
 /* Rewrites gathers of what is computed element by element to gathers of what it is computed from. */
 void gathers_choose(Ctx *cx, Arena *a, Graph *g);
+
+/* ---- siblings.c ------------------------------------------------------------------------------------------------------------------------------ */
+enum { SIBLING_BYTES = 2 << 20 };
+/* Rewrites contractions of one operand with different constants, at least so many bytes of them, as one, where rows are few; returns how many it made. Why others
+ * stay apart is added to `why`. */
+int siblings_choose(Ctx *cx, Arena *a, Graph *g, size_t least, Refusals *why);
 
 /* ---- calls.c ---------------------------------------------------------------------------------------------------------------------------------- */
 /* Functions of the host become primitives where they can: for devices far from it. */

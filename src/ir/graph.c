@@ -81,7 +81,7 @@ Graph *graph_new(Ctx *cx, Arena *a)
 int graph_origin(Graph *g, const char *name, const char *op, const char *domain)
 {
     Origin o = { arena_str(g->arena, name ? name : ""), arena_str(g->arena, op ? op : ""),
-                 arena_str(g->arena, domain ? domain : "") };
+                 arena_str(g->arena, domain ? domain : ""), NULL, 0 };
     vec_push(g->arena, &g->origin, o);
     return g->cur_origin = g->origin.n - 1;
 }

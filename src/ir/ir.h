@@ -139,7 +139,7 @@ static inline const Node *fold_whole(const Node *f) { return f->whole ? f->whole
 typedef enum SymSource { SYM_input, SYM_value } SymSource;
 typedef struct Sym { const char *name; int64_t hint; SymSource from; int input, axis; Node *node; int elem; } Sym;   /* value: element of a host-evaluable i64 node */
 typedef struct Guard { Dim *a, *b; char rel; const char *why; int origin; } Guard;     /* rel '=' '!' '<' 'g' (>=): a rel b */
-typedef struct Origin { const char *name, *op, *domain; } Origin;                      /* of a node in the model; index 0: none */
+typedef struct Origin { const char *name, *op, *domain; const int *also; int nalso; } Origin;      /* of a node in the model; index 0: none. also: it stands for all of these */
 typedef struct GraphPort { const char *name; Node *node; } GraphPort;
 
 struct Graph {
