@@ -92,6 +92,8 @@ static void test_convolutions(void **state)
         { 1, 4, 9, 14, 40, 7, 2, 3, 1, 4 },  /* two at one end, one at the other */
         { 1, 16, 7, 7, 16, 3, 1, 1, 1, 8 },  /* one tile has both ends */
         { 1, 3, 4, 30, 16, 3, 1, 2, 1, 4 },  /* more places than the image has */
+        { 1, 8, 6, 9, 64, 3, 1, 1, 1, 6 },   /* few channels out of many: lanes over the sum, those of a tile of places added up together */
+        { 1, 8, 5, 11, 70, 1, 1, 0, 1, 5 },  /* the same; the sum fills no whole vectors, the places no whole tiles */
     };
     for (size_t i = 0; i < FORMS * COUNT_OF(shape); i++) if ((int)i % FORMS < ODD || shape[i / FORMS].pad) check_chain(&shape[i / FORMS], (int)i % FORMS);
 }

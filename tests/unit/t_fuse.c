@@ -208,6 +208,25 @@ static void no_points_graph(Bench *b)
 }
 static void values_beside_no_points(void **state) { check(state, no_points_graph, 1e-5, 0); }
 
+/* Pairs are too short for lanes: these run over the longer axis, where there is much to compute for what lies 2 or 4 apart, as of boxes by their corners or middles. */
+static void boxes_graph(Bench *b)
+{
+    Graph *g = b->g;
+    const int64_t n = b->nin ? 37 : 300;
+    b->nin = 0;
+    Node *x = input(b, DT_f32, DIMS(1, n, 4)), *place = input(b, DT_f32, DIMS(1, n, 2)), *size = input(b, DT_f32, DIMS(1, n, 2));
+    Dim *none = dim_const(g, 0), *two = dim_const(g, 2);
+    next(b);
+    Node *middle = g2(g, OP_add, g2(g, OP_mul, g_slice(g, x, 2, none, two, 1), size), place);
+    Node *extent = g2(g, OP_mul, g1(g, OP_exp, g_slice(g, x, 2, two, two, 1)), size);
+    output(b, g_join(g, 2, (Node *[]){ middle, extent }, 2));
+    next(b);
+    output(b, g1(g, OP_tanh, g_slice(g, x, 2, dim_const(g, 1), two, 1)));
+    output(b, g1(g, OP_exp, g_slice(g, x, 2, none, two, 3)));
+}
+static void boxes_few_graph(Bench *b) { b->nin = 1; boxes_graph(b); }
+static void boxes_along_a_long_axis(void **state) { check(state, boxes_graph, 1e-6, 0); check(state, boxes_few_graph, 1e-6, 0); }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -226,7 +245,7 @@ int main(void)
         cmocka_unit_test(values_beside_no_points),
         cmocka_unit_test(joins_read_elsewhere),
         cmocka_unit_test(gathers_from_nothing),
-        cmocka_unit_test(scatters_of_one_value),
+        cmocka_unit_test(scatters_of_one_value), cmocka_unit_test(boxes_along_a_long_axis),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
