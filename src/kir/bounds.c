@@ -205,8 +205,8 @@ static bool is_number(const KVal *v, Scalar s)
     return dtype_is_float(v->dt) ? v->imm.f == s.f : v->imm.i == s.i;
 }
 
-/* The load whose value, converted or not, is a factor. */
-static const KVal *factor_load(const KVal *v)
+/* What is converted. */
+static const KVal *without_casts(const KVal *v)
 {
     while (v->kind == KV_cast) v = v->in[0];
     return v;
@@ -229,7 +229,7 @@ static bool idle_without(const LoopKernel *k, const KFold *f, Pred q)
     if (f->running || f->kind == FOLD_argmax || f->kind == FOLD_argmin) return false;
     if (has_pred(v, q)) return is_number(v, fold_start(f->kind, f->dt));
     for (int i = 0; f->kind == FOLD_sum && v->kind == KV_ew && v->op == OP_mul && i < 2; i++) {
-        const KVal *x = factor_load(v->in[i]);
+        const KVal *x = without_casts(v->in[i]);
         if (has_pred(x, q) && is_number(x, (Scalar){ 0 }) && reach_known(value_reach(k, v->in[1 - i], 0))) return true;
     }
     return false;

@@ -64,7 +64,7 @@ static bool rows_apart(const LoopKernel *k, const KBlock *b, const Dim *row, boo
 /* Cycles of a step of a tile of mr rows and nv vectors: a multiplication in each, beside which a load costs little but something, more where it comes from the second
  * cache: a panel that the first does not hold, rows far apart (seen with 16 lanes); at least as long as one sum waits for itself; and what streams past the second cache comes slower. */
 enum { NEAR_BYTES = 24 << 10, PANEL_BYTES = 384 << 10, FAR_CYCLES = 6, SUM_CYCLES = 8, TILE_CYCLES = 12, ENTRY_CYCLES = 8, RESULT_CYCLES = 4, FEW_RESULTS = 16 };
-typedef struct Steps { double steps, entries; bool apart; } Steps;  /* of the sums of a tile; how often the innermost loop is entered; rows lie far apart */
+typedef struct SumSteps { double steps, entries; bool apart; } SumSteps;  /* of the sums of a tile; how often the innermost loop is entered; rows lie far apart */
 static double step_cycles(int lanes, int mr, int nv, double panel, bool apart)
 {
     bool wide = lanes >= 16;
@@ -77,7 +77,7 @@ static double step_cycles(int lanes, int mr, int nv, double panel, bool apart)
 }
 
 /* Cycles of a tile. While the results of a small one are finished, the next one begins. */
-static double tile_cycles(const Steps *s, int lanes, int mr, int nv, double panel)
+static double tile_cycles(const SumSteps *s, int lanes, int mr, int nv, double panel)
 {
     int results = mr * nv - FEW_RESULTS;
     return s->steps * step_cycles(lanes, mr, nv, panel, s->apart) + TILE_CYCLES + ENTRY_CYCLES * (s->entries - 1) + (results > 0 ? RESULT_CYCLES * results : 0);
@@ -87,7 +87,7 @@ typedef struct Tile { int mr, nv; } Tile;
 
 /* The tile that takes the least time for so many rows and vectors: many elements, so that what is loaded serves many, but few past the ends.
  * regs: accumulators; nv, mr > 0: asked for. */
-static Tile tile_best(const LoopKernel *k, int regs, int64_t rows, int64_t vecs, const Steps *s, int nv, int mr)
+static Tile tile_best(const LoopKernel *k, int regs, int64_t rows, int64_t vecs, const SumSteps *s, int nv, int mr)
 {
     Tile best = { 1, 1 };
     double least = -1;
@@ -198,7 +198,7 @@ void tile_choose(LoopKernel *k, KLoop *vec)
         if (k->sched.vectors && vec) t.nv = k->sched.vectors;
         if (k->sched.rows) t.mr = k->sched.rows;
     } else {
-        Steps s = { .apart = k->row_var && rows_apart(k, k->body, k->row_var, false) };
+        SumSteps s = { .apart = k->row_var && rows_apart(k, k->body, k->row_var, false) };
         s.steps = reduction_steps(k, k->body, &s.entries);
         t = tile_best(k, regs, k->row_var ? best : 1, vecs, &s, vec ? k->sched.vectors : 4, k->row_var ? k->sched.rows : 1);
         if (!vec && k->row_var && !k->sched.rows && folds == 1 && best >= k->lanes && s.steps <= SHORT_SUMS * k->lanes) t.mr = k->lanes;       /* see sums_at_once() */
