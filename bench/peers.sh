@@ -1,6 +1,7 @@
 #!/bin/bash
 # peers.sh [OPTION]... [MODEL.onnx]...: sinter beside ONNX Runtime, OpenVINO and PyTorch (Inductor): one table. --help lists the options.
 # peers.sh attention [LENGTH]... [--threads N] [--queries N] [--heads N]: attention in every form that their users would write (bench/attention_peers.py).
+# peers.sh rows [NAME|COLUMNS]... [--threads N]: softmax, norms, cross-entropy, GELU beside Inductor and a copy (bench/rows_peers.py).
 #
 # The peers are installed from PyPI into a scratch environment, once: the folder SN_PEERS, else BUILD/peers. What cannot be installed is left out of the
 # table, with a line that says why. Without MODELs: those of $SN_CASES/models, and the light models, whose weights are filled in first.
@@ -21,7 +22,7 @@ for package in numpy onnx onnxruntime openvino torch; do
 done
 
 export SN_CACHE=${SN_CACHE:-$peers/kernels} TORCHINDUCTOR_CACHE_DIR=$peers/inductor
-[ "${1:-}" != attention ] || exec "$python" bench/attention_peers.py --lib "$BUILD/libsinter.so" "${@:2}"
+case ${1:-} in attention|rows) exec "$python" "bench/$1_peers.py" --lib "$BUILD/libsinter.so" "${@:2}" ;; esac
 
 # the light models, with weights
 light=$peers/light
