@@ -887,14 +887,14 @@ static const char *over_lanes(Printer *p, const KFold *f)
     bool infix;
     const char *op = fold_op(f->kind, f->dt, &infix), *e = NULL;
     const char *m = (acc_vary(f) & VARY_row) && p->k->mr > 1 ? "[m]" : "";
-    bool numbers = nan_apart(p, f) || (f->loose && f->dt == DT_f32);
-    if (numbers) op = arena_fmt(p->arena, "%sn", op);
+    const char *whole = f->loose ? "loose_max" : nan_apart(p, f) ? arena_fmt(p->arena, "%sn", fold_name[f->kind]) : fold_name[f->kind];
+    if (!infix) op = whole;
     for (int i = 0; i < f->own->nv; i++) {
         const char *x = arena_fmt(p->arena, "%s%d%s[%d]", p->rolled ? "r" : "a", f->id, m, i);
         e = !e ? x : infix ? arena_fmt(p->arena, "(%s %s %s)", e, op, x) : arena_fmt(p->arena, "%s_%sv(%s, %s)", op, ctype(f->dt), e, x);
     }
     if (f->dt == DT_bool) e = f->kind == FOLD_max ? arena_fmt(p->arena, "-(anyv(%s) != 0)", e) : arena_fmt(p->arena, "-(anyv(~%s) == 0)", e);
-    else e = arena_fmt(p->arena, "h%s%s_%s(%s)", fold_name[f->kind], numbers ? "n" : "", ctype(f->dt), e);
+    else e = arena_fmt(p->arena, "h%s_%s(%s)", whole, ctype(f->dt), e);
     if (nan_apart(p, f)) e = arena_fmt(p->arena, "number_or_nan(%s, %s)", e, nan_name(p, f));
     return e;
 }
