@@ -568,6 +568,18 @@ static const char *bitcast_text(Printer *p, DType to, DType from, const char *e,
     return narrowed(p, to, e, vary);
 }
 
+/* A float again that was an integer meanwhile: C compilers make a rounding of it, which keeps the sign of a zero unless something is added. */
+static bool was_float(const KVal *v)
+{
+    const KVal *x = v->in[0];
+    if (!dtype_is_float(v->dt)) return false;
+    while (x->kind == KV_cast && !dtype_is_float(x->dt)) {
+        if (dtype_is_float(x->in[0]->dt)) return true;
+        x = x->in[0];
+    }
+    return false;
+}
+
 void print_val(Printer *p, const KVal *v)
 {
     switch (v->kind) {
@@ -575,7 +587,11 @@ void print_val(Printer *p, const KVal *v)
     case KV_index: print_index(p, v); return;
     case KV_load: print_load(p, v); return;
     case KV_ew: print_ew(p, v); return;
-    case KV_cast: assign(p, v, cast_text(p, v->dt, v->in[0]->dt, v->saturate, cast_near(p, v->dt, v->in[0], v->vary), operand(p, v->in[0], v->vary), v->vary)); return;
+    case KV_cast: {
+        const char *e = cast_text(p, v->dt, v->in[0]->dt, v->saturate, cast_near(p, v->dt, v->in[0], v->vary), operand(p, v->in[0], v->vary), v->vary);
+        assign(p, v, was_float(v) ? arena_fmt(p->arena, "%s + 0.0f", e) : e);
+        return;
+    }
     case KV_bitcast: assign(p, v, bitcast_text(p, v->dt, v->in[0]->dt, operand(p, v->in[0], v->vary), v->vary)); return;
     case KV_random: {
         const char *to;

@@ -86,6 +86,9 @@ static void test_sign_of_zero(void **state)
                 "<float zero = {0}, float neg = {-0.0}, float one_ = {1}> { plus = Add(x, zero) minus = Add(x, neg) times = Mul(x, one_) n = Neg(x) twice = Neg(n)\n"
                 "abs = Abs(x) q = Div(one_, x) one = Div(one_, q) }",
                 "f32[3] -0 0 -2", "f32[3] 0 0 -2; f32[3] -0 0 -2; f32[3] -0 0 -2; f32[3] -0 0 -2; f32[3] 0 0 2; f32[3] -0 0 -2", 0);
+    for (int i = 0; i < 2; i++)          /* integers have one zero, also where a compiler knows the way through them */
+        trial_gives(OPSET(18) "g (float[N] x) => (float[N] y, double[N] z, float[N] w) { i = Cast<to = 7>(x) y = Cast<to = 1>(i) d = Cast<to = 11>(x) j = Cast<to = 6>(d) z = Cast<to = 11>(j) k = Cast<to = 6>(i) w = Cast<to = 1>(k) }",
+                    i ? "f32[19] -0.5*18 1.7" : "f32[1] -0.5", i ? "f32[19] 0*18 1; f64[19] 0*18 1; f32[19] 0*18 1" : "f32[1] 0; f64[1] 0; f32[1] 0", 0);
 }
 
 static void test_reciprocal_times(void **state)
