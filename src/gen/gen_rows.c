@@ -32,14 +32,15 @@ enum { MOST_THREADS = 512, BLOCK = 64,      /* threads of a row, of a block at l
     RING_WORKING = 32, ROWS_AHEAD = 4, PIECES = 3,             /* a ring's rows at most; its pieces of a long row: each costs a barrier, so few and large ones */
     WIDEST = 1024, ENOUGH = 640,            /* threads of a row at most; of a multiprocessor: more have too few registers each */
     FITTING = 1024, FITTING_ONCE = 512,     /* the same where all threads have the same number of vectors; and some of them are read again by all rows: more in a thread wait less often */
-    VECTORS_MOST = 16 };
+    VECTORS_MOST = 16,
+    LINE = 128 };                           /* bytes of a line of the caches */
 
 typedef struct Slot {                   /* elements of the row that are loaded or stored as vectors */
     int buf; Dim *off; int npred; Pred *pred; DType dt;
     int id, first, last;                /* loops that use it */
     bool store, kept;                   /* kept: a value that a later loop may compute again needs it */
     int nopnd;
-    enum { FROM_memory, FROM_ring, FROM_once } from;    /* once: one copy in shared memory serves all rows */
+    enum { FROM_memory, FROM_ring, FROM_held, FROM_once } from;     /* held: it stays in the ring until the row is done; once: one copy in shared memory serves all rows */
     bool taken;                         /* the text so far takes single elements out of it */
     int at;                             /* byte in a stage of the ring, or in what is fetched once */
 } Slot;
@@ -58,7 +59,8 @@ typedef struct Rows {
     int *holds;                         /* by value id: 1 + the Kept that this value is */
     int *stamp, scope;                  /* by value id: the scope in which it was printed last */
     int e, v, w, rows;                  /* elements of a vector, vectors of a thread, threads of a row, rows of a block */
-    int cluster;                        /* blocks of a row */
+    int cluster, teams;                 /* blocks of a row; rows of a block that take turns by themselves */
+    bool held; int64_t part; int shift; /* rows stay in the ring; elements of a row in a block; elements of a line of memory that vectors lie in, where rows begin inside one, else 0 */
     int need;                           /* registers of a thread for its part of the row */
     int stages;                         /* of the ring, for each row; 0: none */
     int steps, pieces, piece;           /* vectors of a thread in a piece, pieces of a block's part of a row, bytes of a piece */
@@ -192,7 +194,7 @@ static bool reads_own(const Rows *r)
 
 /* ---- shape ------------------------------------------------------------------------------------------------------------------------------- */
 /* What only one loop reads, and not the first, is loaded where it is used: the row need not wait for it. */
-static bool passes_by(const Slot *s) { return s->from == FROM_once || (s->first == s->last && s->first > 0 && !s->kept); }
+static bool passes_by(const Slot *s) { return s->from == FROM_once || s->from == FROM_held || (s->first == s->last && s->first > 0 && !s->kept); }
 
 /* The last loop that a slot is taken from: a value that is computed again needs what it was computed of. */
 static int last_use(const Rows *r, const Slot *s, bool again)
@@ -211,7 +213,7 @@ static int words_kept(const Rows *r, bool again)
         int w = 0;
         for (int i = 0; i < r->slot.n; i++) {
             const Slot *s = &r->slot.at[i];
-            if (!s->store && s->from != FROM_once && s->first <= l && l < last_use(r, s, again)) w += (r->e * (int)dtype_size(s->dt) + 3) / 4;
+            if (!s->store && s->from != FROM_once && s->from != FROM_held && s->first <= l && l < last_use(r, s, again)) w += (r->e * (int)dtype_size(s->dt) + 3) / 4;
         }
         for (int q = 0; q < r->kept.n && !again; q++)
             if (r->holds[r->kept.at[q].val->id] && r->kept.at[q].first <= l && l < r->kept.at[q].last) w += r->e * (int)dtype_size(dtype_info[r->kept.at[q].val->dt].compute) / 4;
@@ -255,7 +257,7 @@ static int wide_folds(const Rows *r)
     return 0;
 }
 
-static bool exact(const Rows *r) { return (int64_t)r->v * r->w * r->e * r->cluster == r->n; }
+static bool exact(const Rows *r) { return (int64_t)r->v * r->w * r->e * r->cluster == r->n && !(r->held && r->shift); }
 
 /* Does a loop hand values on to a later one, in registers? */
 static bool keeps_values(const Rows *r)
@@ -274,7 +276,7 @@ static int working(const Rows *r)
 
 static void take_shape(Rows *r, int w, int64_t v, int each)
 {
-    r->w = w; r->v = (int)v; r->need = (int)v * each; r->cluster = 1; r->stages = 0;
+    r->w = w; r->v = (int)v; r->need = (int)v * each; r->cluster = r->teams = 1; r->stages = 0; r->held = false; r->part = v * w * r->e;
     r->rows = w > 32 ? 1 : r->k->sched.rows ? r->k->sched.rows : BLOCK / w;
     int threads = r->w * r->rows > 128 ? (r->w * r->rows + 127) / 128 * 128 : r->w * r->rows;      /* warps come in fours */
     int registers = r->need + working(r) > LEAST ? r->need + working(r) : LEAST;
@@ -343,7 +345,7 @@ static bool varies(const Rows *r, const Slot *s)
 }
 
 /* Which loads go through the ring, which are fetched once: whole pieces of 16 bytes whose address is known beforehand. Bytes of an element of each. */
-static void ring_slots(Rows *r, int once, int64_t *ring, int64_t *fetched)
+static void ring_slots(Rows *r, int once, bool held, int64_t *ring, int64_t *fetched)
 {
     *ring = *fetched = 0;
     r->released = 0;
@@ -353,9 +355,10 @@ static void ring_slots(Rows *r, int once, int64_t *ring, int64_t *fetched)
         s->from = FROM_memory;
         if (s->store || s->npred || s->nopnd || r->k->buf.at[s->buf].write || size * r->e < 4 || r->n * size % 16 || !aligned(r, s->off, size >= 16 ? 1 : (int)(16 / size))) continue;
         if (varies(r, s)) {
-            s->from = FROM_ring;
+            s->from = held ? FROM_held : FROM_ring;
             *ring += size;
-            if (s->first > r->released) r->released = s->first;
+            const int last = held ? last_use(r, s, true) : s->first;
+            if (last > r->released) r->released = last;
         } else if (once > 0) {
             once--;
             s->from = FROM_once;
@@ -368,7 +371,7 @@ static void ring_slots(Rows *r, int once, int64_t *ring, int64_t *fetched)
 static bool ring_fits(Rows *r, int w, int cluster, bool again, int once, int *resident)
 {
     int64_t nvec = (r->n + r->e - 1) / r->e, share = (nvec + cluster - 1) / cluster, v = (share + w - 1) / w, ring, fetched;
-    ring_slots(r, once, &ring, &fetched);
+    ring_slots(r, once, false, &ring, &fetched);
     mark_kept(r, again);
     if (!ring || w <= 32 || v > VECTORS_MOST) return false;
     take_shape(r, w, v, words_kept(r, again));
@@ -441,7 +444,64 @@ static bool choose_ring(Rows *r)
     for (int pass = 0; pass < 2; pass++)
         for (int once = alike(r); once >= 0; once--)
             for (int i = 0; i < 2; i++) if (ring_of(r, blocks[pass][i], once)) return true;
-    ring_slots(r, 0, &none, &none);
+    ring_slots(r, 0, false, &none, &none);
+    for (int i = 0; i < r->slot.n; i++) r->slot.at[i].from = FROM_memory;
+    return false;
+}
+
+/* ---- rows that stay in shared memory -------------------------------------------------------------------------------------------------------- */
+static bool held_fits(Rows *r, int w, int cluster, int teams, int once)
+{
+    const Sched *want = &r->k->sched;
+    int64_t nvec = (r->n + r->e - 1) / r->e, ring, fetched;
+    int least = 16;
+    ring_slots(r, once, true, &ring, &fetched);
+    mark_kept(r, true);
+    if (!ring || w <= 32) return false;
+    r->shift = 0;
+    for (int i = 0; i < r->slot.n; i++) {
+        const Slot *s = &r->slot.at[i];
+        const int size = (int)dtype_size(s->dt);
+        if (!s->store && s->from == FROM_memory && s->first < last_use(r, s, true)) return false;
+        if (s->from == FROM_held && size < least) least = size;
+    }
+    const int line = LINE / least;
+    if (want->held != 2) for (int i = 0; i < r->slot.n; i++) if (r->n * (int64_t)dtype_size(r->slot.at[i].dt) % LINE) r->shift = line;
+    int64_t share = (nvec + cluster - 1) / cluster;
+    if (cluster > 1) share = (share + line / r->e - 1) / (line / r->e) * (line / r->e);
+    if ((cluster - 1) * share >= nvec) return false;
+    const int64_t part = share * r->e;
+    const int steps = want->packs ? want->packs : w * teams >= WIDEST ? 1 : 2;
+    const int64_t piece = (int64_t)steps * w * r->e, pieces = (part + (r->shift ? line - r->e : 0) + piece - 1) / piece;
+    const int shift = r->shift;
+    take_shape(r, w, steps * pieces, 0);
+    r->held = true; r->cluster = cluster; r->teams = teams; r->part = part; r->shift = shift;
+    r->blocks = want->blocks ? want->blocks : 1;
+    r->steps = steps; r->pieces = (int)pieces; r->piece = (int)((ring * piece + 127) / 128 * 128);
+    int64_t keep = (fetched * part + 127) / 128 * 128, parts = 1024 * cluster;
+    int64_t room = (ROOM / r->blocks - ROOM_TAKEN - keep) / teams - parts - 1024;
+    if (room < 0) return false;
+    r->stages = (int)(room / r->piece);
+    if (r->stages <= r->pieces || r->stages + 1 > w) return false;
+    r->once = (int)keep;
+    r->room = (int)(keep + teams * ((int64_t)r->stages * r->piece + parts + 8 * (2 * r->stages + 3 + 2 * (cluster > 1))));
+    int64_t at = 0, first = 0;
+    for (int i = 0; i < r->slot.n; i++) {
+        Slot *s = &r->slot.at[i];
+        int64_t size = (int64_t)dtype_size(s->dt);
+        if (s->from == FROM_held) { s->at = (int)at; at += size * piece; }
+        if (s->from == FROM_once) { s->at = (int)first; first += size * part; }
+    }
+    return true;
+}
+
+static bool choose_held(Rows *r)
+{
+    const Sched *want = &r->k->sched;
+    int64_t none;
+    for (int once = want->once ? want->once - 1 : alike(r); once >= 0; once--)
+        if (held_fits(r, want->threads ? want->threads : WIDEST, want->cluster ? want->cluster : 1, want->teams ? want->teams : 1, once)) return true;
+    ring_slots(r, 0, false, &none, &none);
     for (int i = 0; i < r->slot.n; i++) r->slot.at[i].from = FROM_memory;
     return false;
 }
@@ -451,6 +511,7 @@ static bool choose_shape(Rows *r, bool bulk)
     enum { NO_RING = 1000 };
     const int ring = r->k->sched.ring;
     if (!choose_vector(r)) return false;
+    if (bulk && r->k->sched.held && choose_held(r)) return true;
     if (bulk && ring && ring < NO_RING) return choose_ring(r) || choose_plain(r, true);
     if (!r->k->sched.threads && choose_short(r)) return true;
     return choose_plain(r, false) || (bulk && ring != NO_RING && choose_ring(r)) || choose_plain(r, true);
@@ -506,6 +567,11 @@ static const char *slot_at(Rows *r, const Slot *s)
 
 static void print_base(Rows *r)
 {
+    if (r->held) {
+        print_line(&r->p, "const int place = ((q * %d + s) * %d + own) * %d%s;", r->steps, r->w, r->e, r->shift ? " - shift" : "");
+        print_line(&r->p, "const i64 base = %splace;", r->cluster > 1 ? "from + " : "");
+        return;
+    }
     if (r->cluster > 1) print_line(&r->p, "const i64 base = (i64)rank * %d + (s * %d + own) * %d;", r->v * r->w * r->e, r->w, r->e);
     else print_line(&r->p, "const i64 base = (s * %d + own) * %d;", r->w, r->e);
 }
@@ -520,7 +586,6 @@ static void steps_open(Rows *r)
  * ring brings did not come through the first one. */
 static bool passes_caches(const Rows *r)
 {
-    enum { LINE = 128 };
     int64_t n = r->n;
     for (int i = 0; i < r->slot.n; i++) if (n * (int64_t)dtype_size(r->slot.at[i].dt) % LINE) return false;
     for (int i = 0; i < r->k->npar; i++) n *= dim_hint(r->g, r->k->par[i].extent);
@@ -531,6 +596,13 @@ static void load_slot(Rows *r, const Slot *s, bool bounded)
 {
     const char *when = slot_when(r, s), *in = bounded ? arena_fmt(r->a, "base < %lld", (long long)r->n) : NULL, *to = slot_name(r, s);
     const char *c = when && in ? arena_fmt(r->a, "%s && %s", in, when) : when ? when : in;
+    if (s->from != FROM_memory && r->held) {
+        if (s->from == FROM_held) {
+            print_line(&r->p, "%s.load(in + (%d + (s * %d + own) * %d));", to, s->at, r->w, r->e * (int)dtype_size(s->dt));
+            if (r->here == r->released) print_line(&r->p, "seen |= %s.some();", to);
+        } else print_line(&r->p, "%s.load(room + (%d + place * %d));", to, s->at, (int)dtype_size(s->dt));
+        return;
+    }
     if (s->from != FROM_memory) {
         int bytes = r->e * (int)dtype_size(s->dt);
         const char *step = s->from == FROM_ring && r->pieces > 1 ? arena_fmt(r->a, "(s - q * %d)", r->steps) : "s";
@@ -624,31 +696,12 @@ static bool load_slots(Rows *r, int l)
     return false;
 }
 
-/* Before the rows: what starts the copies of the next piece into a stage, the first pieces, and what all rows read alike. */
-static void open_ring(Rows *r, const char *group, const char *groups)
+/* The copies that a stage waits for: a row, or a piece of it. */
+static void ring_ask(Rows *r)
 {
     Printer *p = &r->p;
     Arena *a = r->a;
-    int bars = r->stages + 1, meet = r->cluster > 1 ? 2 : 0, own = 8 * (meet + bars + 2 + r->stages), parts = r->room - own - 1024 * r->cluster;
-    int64_t part = (int64_t)r->v * r->w * r->e, piece = (int64_t)r->steps * r->w * r->e;
-    print_line(p, "ROOM(room);");
-    print_line(p, "i64 *const shared = (i64 *)(room + %d), *const filled = (i64 *)(room + %d);", parts, r->room - own + 8 * meet);
-    print_line(p, "u8 *const ring = room + %d;", r->once);
-    if (r->cluster > 1) print_line(p, "const u32 rank = cluster_rank();");
-    print_line(p, "u32 *const left = (u32 *)(filled + %d);", bars + 2);
-    if (meet) print_line(p, "if (t < 2) filled_open(filled + (t - 2));");
-    print_line(p, "if (t < %d) filled_open(filled + t);", bars);
-    print_line(p, "if (t < %d) left[t] = 0;", r->stages);
-    print_line(p, "filled_opened();");
-    print_line(p, r->cluster > 1 ? "cluster_meet();" : "__syncthreads();");
-    print_line(p, "/* one thread's, and not worth registers of all */");
-    print_line(p, "i64 &ahead = filled[%d], &part = filled[%d];", bars, bars + 1);
-    print_line(p, "if (t == 0) { ahead = %s; part = 0; }", group);
-    print_line(p, "/* starts the copies of the next %s into a stage */", r->pieces > 1 ? "piece of a row" : "row");
-    print_line(p, "const auto ask = [&](int stage) {");
-    print_line(p, "if (ahead >= total) return;");
-    print_line(p, "const i64 point = ahead;");
-    print_point(p);
+    int64_t part = r->part, piece = (int64_t)r->steps * r->w * r->e;
     const char *start = r->cluster > 1 ? arena_fmt(a, "(i64)rank * %lld", (long long)part) : "0";
     if (r->pieces > 1) start = arena_fmt(a, "%s + part * %lld", start, (long long)piece);
     print_line(p, "const i64 %s = %s;", row_var(r), start);
@@ -665,13 +718,78 @@ static void open_ring(Rows *r, const char *group, const char *groups)
         const Slot *s = &r->slot.at[i];
         if (s->from == FROM_ring) print_line(p, "if (n) fill(ring + (stage * %d + %d), %s, n * %d, filled + stage);", r->piece, s->at, slot_at(r, s), (int)dtype_size(s->dt));
     }
+}
+
+/* How far into a line of memory the block's part of a row begins. */
+static void print_shift(Rows *r)
+{
+    Printer *p = &r->p;
+    const Slot *s = NULL;
+    for (int i = 0; i < r->slot.n && !s; i++) if (r->slot.at[i].from == FROM_held) s = &r->slot.at[i];
+    if (!r->shift || !s) return;
+    print_line(p, "int shift;");
+    print_line(p, "{");
+    print_line(p, "const i64 %s = 0;", row_var(r));
+    print_line(p, "shift = (int)((%s) & %d);", print_dim(p, s->off), r->shift - 1);
+    print_line(p, "}");
+}
+
+static void held_ask(Rows *r)
+{
+    Printer *p = &r->p;
+    const int64_t piece = (int64_t)r->steps * r->w * r->e;
+    int size = 0;
+    print_shift(r);
+    print_line(p, "const int place = (int)part * %lld%s, first = place > 0 ? place : 0, end = place + %lld < here ? place + %lld : here, n = end - first;", (long long)piece, r->shift ? " - shift" : "", (long long)piece, (long long)piece);
+    print_line(p, "const i64 %s = %sfirst;", row_var(r), r->cluster > 1 ? "from + " : "");
+    for (int i = 0; i < r->slot.n; i++) if (r->slot.at[i].from == FROM_held) size += (int)dtype_size(r->slot.at[i].dt);
+    print_line(p, "filled_expect(filled + stage, n > 0 ? n * %d : 0);", size);
+    for (int i = 0; i < r->slot.n; i++) {
+        const Slot *s = &r->slot.at[i];
+        if (s->from == FROM_held) print_line(p, "if (n > 0) fill(ring + (stage * %d + %d + (first - place) * %d), %s, n * %d, filled + stage);", r->piece, s->at, (int)dtype_size(s->dt), slot_at(r, s), (int)dtype_size(s->dt));
+    }
+}
+
+/* Before the rows: what starts the copies of the next piece into a stage, the first pieces, and what all rows read alike. */
+static void open_ring(Rows *r, const char *group, const char *groups)
+{
+    Printer *p = &r->p;
+    Arena *a = r->a;
+    int bars = r->stages + 1, meet = r->cluster > 1 ? 2 : 0, own = 8 * (meet + bars + 2 + r->stages), parts = r->room - r->teams * (own + 1024 * r->cluster);
+    int64_t part = r->part, piece = (int64_t)r->steps * r->w * r->e;
+    const char *of = r->teams > 1 ? arena_fmt(a, " + team * %d", own + 1024 * r->cluster) : "";
+    print_line(p, "ROOM(room);");
+    print_line(p, "i64 *const shared = (i64 *)(room + %d%s), *const filled = (i64 *)(room + %d%s);", parts, of, parts + 1024 * r->cluster + 8 * meet, of);
+    print_line(p, "u8 *const ring = room + %d%s;", r->once, r->teams > 1 ? arena_fmt(a, " + team * %d", r->stages * r->piece) : "");
+    if (r->cluster > 1) print_line(p, "const u32 rank = cluster_rank();");
+    print_line(p, "u32 *const left = (u32 *)(filled + %d);", bars + 2);
+    if (meet) print_line(p, "if (t < 2) filled_open(filled + (t - 2));");
+    print_line(p, "if (t < %d) filled_open(filled + t);", bars);
+    print_line(p, "if (t < %d) left[t] = 0;", r->stages);
+    print_line(p, "filled_opened();");
+    print_line(p, r->cluster > 1 ? "cluster_meet();" : "__syncthreads();");
+    print_line(p, "/* one thread's, and not worth registers of all */");
+    print_line(p, "i64 &ahead = filled[%d], &part = filled[%d];", bars, bars + 1);
+    print_line(p, "if (t == 0) { ahead = %s; part = 0; }", group);
+    if (r->held) {
+        if (r->cluster > 1) print_line(p, "const i64 from = (i64)rank * %lld;", (long long)part);
+        print_line(p, r->cluster > 1 ? "const int here = (int)imin(%lld, %lld - from);" : "const int here = %lld;", (long long)part, (long long)r->n);
+    }
+    print_line(p, "/* starts the copies of the next %s into a stage */", r->pieces > 1 ? "piece of a row" : "row");
+    print_line(p, "const auto ask = [&](int stage) {");
+    print_line(p, "if (ahead >= total) return;");
+    print_line(p, "const i64 point = ahead;");
+    print_point(p);
+    if (r->held) held_ask(r);
+    else ring_ask(r);
     if (r->pieces > 1) print_line(p, "if (++part < %d) return;", r->pieces);
     if (r->pieces > 1) print_line(p, "part = 0;");
     print_line(p, "ahead += %s;", groups);
     print_line(p, "};");
+    int64_t size;
     if (r->once) {
         print_line(p, "/* the same for all rows */");
-        print_line(p, "if (t == 0) {");
+        print_line(p, r->teams > 1 ? "if (thread == 0) {" : "if (t == 0) {");
         print_line(p, "const i64 %s = %s;", row_var(r), r->cluster > 1 ? arena_fmt(a, "(i64)rank * %lld", (long long)part) : "0");
         print_line(p, "const u32 n = (u32)imax(0, imin(%lld, %lld - %s));", (long long)part, (long long)r->n, row_var(r));
         size = 0;
@@ -684,7 +802,7 @@ static void open_ring(Rows *r, const char *group, const char *groups)
         print_line(p, "}");
     }
     print_line(p, "if (t == 0) for (int i = 0; i < %d; i++) ask(i);", r->stages);
-    if (r->once) print_line(p, "filled_wait(filled + %d, 0);", bars - 1);
+    if (r->once) print_line(p, "filled_wait((i64 *)(room + %d), 0);", parts + 1024 * r->cluster + 8 * (meet + bars - 1));
     print_line(p, "int stage = 0;");
     print_line(p, "u32 turn = 0;");
 }
@@ -804,26 +922,54 @@ static bool by_step_in(const Rows *r, int l)
     return any;
 }
 
+/* A loop over the pieces of a row in the ring: the first waits for them, the last makes room for those of later rows. */
+static void held_open(Rows *r, int l)
+{
+    Printer *p = &r->p;
+    int first = r->nloop;
+    for (int i = 0; i < r->slot.n; i++) if (r->slot.at[i].from == FROM_held && r->slot.at[i].first < first) first = r->slot.at[i].first;
+    print_line(p, "{");
+    print_line(p, "int at = stage;");
+    print_line(p, "u32 odd = turn;");
+    print_line(p, "ROLLED for (int q = 0; q < %d; q++) {", r->pieces);
+    print_line(p, "const u8 *const in = ring + at * %d;", r->piece);
+    if (l == first) print_line(p, "filled_wait(filled + at, odd);");
+    print_line(p, "UNROLL for (int s = 0; s < %d; s++) {", r->steps);
+    print_base(r);
+}
+
+static void held_close(Rows *r, int l)
+{
+    Printer *p = &r->p;
+    if (l == r->released) print_line(p, "if (last_of<%d>(left + at, seen & zero)) ask(at);", r->w / 32);
+    print_line(p, "if (++at == %d) { at = 0; odd ^= 1; }", r->stages);
+    print_line(p, "}");
+    if (l == r->released) { print_line(p, "stage = at;"); print_line(p, "turn = odd;"); }
+    print_line(p, "}");
+}
+
 static void print_row_loop(Rows *r, int l)
 {
     Printer *p = &r->p;
     const KBlock *b = r->loop[l];
     r->here = l;
-    if (r->stages && r->pieces == 1 && l == 0) ring_wait(r);
+    if (r->stages && r->pieces == 1 && l == 0 && !r->held) ring_wait(r);
     for (int q = 0; q < r->kept.n && !r->again; q++) {
         const Kept *k = &r->kept.at[q];
         if (k->first == l && r->holds[k->val->id] == q + 1) print_line(p, "%s h%d[%d][%d];", held(k->val->dt), k->val->id, r->v, r->e);
     }
     const bool pieces = load_slots(r, l);           /* each is worked on as it comes */
-    const bool next = r->stages && r->pieces == 1 && l == r->released, met = r->released == 0 && takes_ring(r, b);
+    const bool next = r->stages && r->pieces == 1 && l == r->released && !r->held, met = r->released == 0 && takes_ring(r, b);
     if (next && !met && !by_step_in(r, l)) ring_next(r, false);
-    if (pieces) piece_open(r);
+    if (r->held) held_open(r, l);
+    else if (pieces) piece_open(r);
     else steps_open(r);
-    if (!exact(r)) print_line(p, "if (base < %lld) {", (long long)r->n);
+    if (r->held && !exact(r)) print_line(p, "if ((u32)place < (u32)here) {");
+    else if (!exact(r)) print_line(p, "if (base < %lld) {", (long long)r->n);
     for (int i = 0; i < r->slot.n; i++) {
         const Slot *s = &r->slot.at[i];
         if (s->store) continue;
-        if (s->from == FROM_once ? s->first <= l && l <= last_use(r, s, r->again) : passes_by(s) && s->first == l) {
+        if (s->from == FROM_once || s->from == FROM_held ? s->first <= l && l <= last_use(r, s, r->again) : passes_by(s) && s->first == l) {
             print_line(p, "Vec<%d> r%d;", r->e * (int)dtype_size(s->dt), i);
             print_line(p, "{");
             print_line(p, "const i64 %s = base;", row_var(r));
@@ -841,14 +987,15 @@ static void print_row_loop(Rows *r, int l)
     if (!exact(r)) print_line(p, "}");
     print_line(p, "}");
     if (pieces) print_line(p, "}");
+    if (r->held) held_close(r, l);
     if (next && !met && by_step_in(r, l)) ring_next(r, false);
     for (int i = 0; i < b->stmt.n; i++) {           /* the threads' accumulators become one */
         if (b->stmt.at[i].kind != KS_update) continue;
         const KFold *f = b->stmt.at[i].fold;
         const char *t = f->dt == DT_bool ? "mask" : held(f->dt);
         bool arg = f->kind == FOLD_argmax || f->kind == FOLD_argmin;
-        if (arg) print_line(p, "row_%s_%s<%d, %d, %d>(a%d, x%d, shared, flip);", fold_name[f->kind], t, r->w, r->cluster, f->last, f->id, f->id);
-        else print_line(p, "a%d = row_%s_%s<%d, %d>(a%d, shared, flip);", f->id, fold_name[f->kind], t, r->w, r->cluster, f->id);
+        if (arg) print_line(p, "row_%s_%s<%d, %d, %d, %d>(a%d, x%d, shared, flip);", fold_name[f->kind], t, r->w, r->cluster, r->teams, f->last, f->id, f->id);
+        else print_line(p, "a%d = row_%s_%s<%d, %d, %d>(a%d, shared, flip);", f->id, fold_name[f->kind], t, r->w, r->cluster, r->teams, f->id);
     }
     if (next && met) ring_next(r, true);
 }
@@ -906,8 +1053,10 @@ bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *words, bo
     Printer *p = &r->p;
     const char *group = r->cluster > 1 ? arena_fmt(a, "(%s / %d)", words->group, r->cluster) : words->group;
     const char *groups = r->cluster > 1 ? arena_fmt(a, "(%s / %d)", words->groups, r->cluster) : words->groups;
+    if (r->teams > 1) { group = arena_fmt(a, "(%s * %d + team)", group, r->teams); groups = arena_fmt(a, "(%s * %d)", groups, r->teams); }
     print_prepare(p);
     print_line(p, "const int t = thread %% %d;", r->w);
+    if (r->teams > 1) print_line(p, "const int team = thread / %d;", r->w);
     if (r->w <= 32 && !r->stages) print_line(p, "i64 *const shared = 0;");
     print_line(p, "int flip = 0;");
     print_line(p, "const u32 zero = (u32)((u64)total >> 62);");
@@ -922,13 +1071,15 @@ bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *words, bo
     print_line(p, "int own = t;");              /* or all that is reckoned from it would be kept from row to row, in more registers than there are */
     print_line(p, "ADD_UNSEEN(own, zero);");
     if (r->stages) print_line(p, "u32 seen = 0;");
+    if (r->held) print_shift(r);
     print_rows(r);
     print_line(p, "}");
-    SimtFrame f = { .threads = r->w * r->rows, .each = r->rows, .blocks = r->blocks, .cluster = r->cluster };
+    SimtFrame f = { .threads = r->w * r->rows * r->teams, .each = r->rows * r->teams, .blocks = r->blocks, .cluster = r->cluster };
     f.form = arena_fmt(a, "rows of %lld: %d threads a row, %d x %d elements each", (long long)r->n, r->w, r->v, r->e);
     if (r->stages) {
-        f.form = arena_fmt(a, "%s; a ring of %d pieces of %d bytes%s%s", f.form, r->stages, r->piece, r->once ? arena_fmt(a, ", %d bytes fetched once", r->once) : "",
-            r->cluster > 1 ? arena_fmt(a, ", clusters of %d", r->cluster) : "");
+        f.form = arena_fmt(a, "%s; a ring of %d pieces of %d bytes%s%s%s%s", f.form, r->stages, r->piece, r->once ? arena_fmt(a, ", %d bytes fetched once", r->once) : "",
+            r->cluster > 1 ? arena_fmt(a, ", clusters of %d", r->cluster) : "",
+            r->held ? arena_fmt(a, ", held, %d at once", r->pieces) : "", r->teams > 1 ? arena_fmt(a, ", %d teams", r->teams) : "");
         f.local = r->room;
     } else f.shared = r->w > 32 ? 128 : 0;
     simt_frame(p, words, &f, out);
