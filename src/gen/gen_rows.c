@@ -20,9 +20,9 @@
 
 /* Measured on an H200. */
 enum { MOST_THREADS = 512, BLOCK = 64,      /* threads of a row, of a block at least: small ones make room for the next rows sooner */
-    MANY_THREADS = 256, VECTORS = 5,        /* up to so many threads, each has no more vectors than these */
+    MANY_THREADS = 256, VECTORS = 5, VECTORS_WAITS = 8,      /* up to so many threads, each has no more vectors than these; where one reduction waits for another */
     WORDS = 40, WORDS_MOST = 72,            /* registers for the row in a thread, and where no more threads are to be had */
-    WORKING = 24, WORKING_KEPT = 16, RING_KEPT = 8, WIDE = 32, LEAST = 64,    /* registers beside the row's and the vectors that pass by; more where some threads keep less than others, for numbers of 64 bits; of a thread in all, at least */
+    WORKING = 24, WORKING_KEPT = 16, RING_KEPT = 8, WIDE = 32, COMMON = 4, LEAST = 64,    /* registers beside the row's and the vectors that pass by; more where some threads keep less than others, for numbers of 64 bits; of a thread in all, at least */
     ENOUGH_BLOCKS = 3,                      /* of a multiprocessor: more hardly help */
     BUSY_WORDS = 48,                        /* so many of a thread, in one block: memory is kept busy by it alone */
     REGISTERS = 65536,                      /* of a multiprocessor */
@@ -274,12 +274,38 @@ static int working(const Rows *r)
     return n;
 }
 
+static int outside(Rows *r, const KVal *v)
+{
+    if (!v || v->kind == KV_const || r->stamp[v->id] == r->scope) return 0;
+    r->stamp[v->id] = r->scope;
+    if (!in_row(r, v)) return (int)(dtype_size(dtype_info[v->dt].compute) + 3) / 4;
+    int n = 0;
+    for (int i = 0; i < v->nin; i++) n += outside(r, v->in[i]);
+    for (int i = 0; i < v->nopnd; i++) n += outside(r, v->opnd[i]);
+    return n;
+}
+
+/* Registers of what loops use and rows or all of them have in common. */
+static int words_outside(Rows *r)
+{
+    int n = 0;
+    r->scope++;
+    for (int l = 0; l < r->nloop; l++)
+        for (int i = 0; i < r->loop[l]->stmt.n; i++) {
+            const KStmt *s = &r->loop[l]->stmt.at[i];
+            if (s->kind == KS_store) n += outside(r, s->val);
+            if (s->kind == KS_update) n += outside(r, s->fold->value) + outside(r, s->fold->mul_a) + outside(r, s->fold->mul_b);
+        }
+    return n;
+}
+
 static void take_shape(Rows *r, int w, int64_t v, int each)
 {
+    const int common = words_outside(r) > COMMON ? 8 : 0;
     r->w = w; r->v = (int)v; r->need = (int)v * each; r->cluster = r->teams = 1; r->stages = 0; r->held = false; r->part = v * w * r->e;
     r->rows = w > 32 ? 1 : r->k->sched.rows ? r->k->sched.rows : BLOCK / w;
     int threads = r->w * r->rows > 128 ? (r->w * r->rows + 127) / 128 * 128 : r->w * r->rows;      /* warps come in fours */
-    int registers = r->need + working(r) > LEAST ? r->need + working(r) : LEAST;
+    int registers = (r->need + working(r) > LEAST ? r->need + working(r) : LEAST) + common;
     r->blocks = REGISTERS / (threads * registers) > 1 ? REGISTERS / (threads * registers) : 1;
 }
 
@@ -304,7 +330,7 @@ static bool choose_short(Rows *r)
     int each = words_kept(r, false);
     for (int w = 8; w <= MANY_THREADS; w *= 2) {
         int64_t v = (nvec + w - 1) / w;
-        if (v > VECTORS || (v * each > WORDS && !(v == 1 && each <= 96))) continue;
+        if (v > (w == 32 && reductions(r) > 1 ? VECTORS_WAITS : VECTORS) || (v * each > WORDS && !(v == 1 && each <= 96))) continue;
         take_shape(r, tight(nvec, v, w), v, each);
         return true;
     }
@@ -450,6 +476,12 @@ static bool choose_ring(Rows *r)
 }
 
 /* ---- rows that stay in shared memory -------------------------------------------------------------------------------------------------------- */
+static const Slot *held_first(const Rows *r)
+{
+    for (int i = 0; i < r->slot.n; i++) if (r->slot.at[i].from == FROM_held) return &r->slot.at[i];
+    return NULL;
+}
+
 static bool held_fits(Rows *r, int w, int cluster, int teams, int once)
 {
     const Sched *want = &r->k->sched;
@@ -467,6 +499,8 @@ static bool held_fits(Rows *r, int w, int cluster, int teams, int once)
     }
     const int line = LINE / least;
     if (want->held != 2) for (int i = 0; i < r->slot.n; i++) if (r->n * (int64_t)dtype_size(r->slot.at[i].dt) % LINE) r->shift = line;
+    for (int i = 0; i < r->slot.n; i++)       /* copies are of whole pieces of 16 bytes */
+        if (r->slot.at[i].from == FROM_held && !aligned(r, held_first(r)->off, dtype_size(r->slot.at[i].dt) >= 16 ? 1 : (int)(16 / dtype_size(r->slot.at[i].dt)))) r->shift = 0;
     int64_t share = (nvec + cluster - 1) / cluster;
     if (cluster > 1) share = (share + line / r->e - 1) / (line / r->e) * (line / r->e);
     if ((cluster - 1) * share >= nvec) return false;
@@ -724,8 +758,7 @@ static void ring_ask(Rows *r)
 static void print_shift(Rows *r)
 {
     Printer *p = &r->p;
-    const Slot *s = NULL;
-    for (int i = 0; i < r->slot.n && !s; i++) if (r->slot.at[i].from == FROM_held) s = &r->slot.at[i];
+    const Slot *s = held_first(r);
     if (!r->shift || !s) return;
     print_line(p, "int shift;");
     print_line(p, "{");
@@ -1059,7 +1092,7 @@ bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *words, bo
     if (r->teams > 1) print_line(p, "const int team = thread / %d;", r->w);
     if (r->w <= 32 && !r->stages) print_line(p, "i64 *const shared = 0;");
     print_line(p, "int flip = 0;");
-    print_line(p, "const u32 zero = (u32)((u64)total >> 62);");
+    print_line(p, "const u32 zero = (u32)((u64)err >> 62);");
     if (r->stages) open_ring(r, group, groups);
     print_block(p, k->top);
     if (r->rows > 1) {
