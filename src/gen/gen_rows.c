@@ -259,6 +259,15 @@ static int wide_folds(const Rows *r)
 
 static bool exact(const Rows *r) { return (int64_t)r->v * r->w * r->e * r->cluster == r->n && !(r->held && r->shift); }
 
+/* Of the vectors of a thread, how many lie in the row whichever thread and block it is: these need no test. */
+static int sure(const Rows *r)
+{
+    const int64_t n = (r->n - (int64_t)(r->cluster - 1) * r->v * r->w * r->e) / ((int64_t)r->w * r->e);
+    return n < 0 ? 0 : n < r->v ? (int)n : r->v;
+}
+
+static const char *in_bounds(const Rows *r) { return arena_fmt(r->a, "s < %d || base < %lld", sure(r), (long long)r->n); }
+
 /* Does a loop hand values on to a later one, in registers? */
 static bool keeps_values(const Rows *r)
 {
@@ -563,6 +572,17 @@ static const char *slot_when(Rows *r, const Slot *s)
     return c;
 }
 
+/* Which operand of a sum that is rounded to 16 bits is a product? It is not rounded by itself then. */
+static int product_added(const Rows *r, const KVal *v)
+{
+    if (v->kind != KV_ew || v->op != OP_add || v->dt != DT_f32 || !v->rough) return -1;
+    for (int i = 0; i < 2; i++) {
+        const KVal *m = v->in[i];
+        if (m->kind == KV_ew && m->op == OP_mul && m->dt == DT_f32 && in_row(r, m) && r->stamp[m->id] != r->scope) return i;
+    }
+    return -1;
+}
+
 /* ---- values of an element ------------------------------------------------------------------------------------------------------------------ */
 static void emit_val(Rows *r, const KVal *v)
 {
@@ -584,6 +604,15 @@ static void emit_val(Rows *r, const KVal *v)
         const char *got = arena_fmt(r->a, "get_%s(%s, e)", stored_as(v->dt), slot_name(r, s));
         if (when) got = arena_fmt(r->a, "%s ? %s : %s", when, got, print_literal(p, v->dt, v->imm));
         print_line(p, "const %s v%d = %s;", held(v->dt), v->id, got);
+        return;
+    }
+    const int product = product_added(r, v);
+    if (product >= 0) {
+        const KVal *m = v->in[product], *other = v->in[1 - product];
+        emit_val(r, m->in[0]);
+        emit_val(r, m->in[1]);
+        emit_val(r, other);
+        print_line(p, "const f32 v%d = fma_f32(%s, %s, %s);", v->id, print_operand(p, m->in[0]), print_operand(p, m->in[1]), print_operand(p, other));
         return;
     }
     for (int i = 0; i < v->nin; i++) emit_val(r, v->in[i]);
@@ -628,8 +657,8 @@ static bool passes_caches(const Rows *r)
 
 static void load_slot(Rows *r, const Slot *s, bool bounded)
 {
-    const char *when = slot_when(r, s), *in = bounded ? arena_fmt(r->a, "base < %lld", (long long)r->n) : NULL, *to = slot_name(r, s);
-    const char *c = when && in ? arena_fmt(r->a, "%s && %s", in, when) : when ? when : in;
+    const char *when = slot_when(r, s), *in = bounded ? in_bounds(r) : NULL, *to = slot_name(r, s);
+    const char *c = when && in ? arena_fmt(r->a, "(%s) && %s", in, when) : when ? when : in;
     if (s->from != FROM_memory && r->held) {
         if (s->from == FROM_held) {
             print_line(&r->p, "%s.load(in + (%d + (s * %d + own) * %d));", to, s->at, r->w, r->e * (int)dtype_size(s->dt));
@@ -789,7 +818,7 @@ static void open_ring(Rows *r, const char *group, const char *groups)
     Printer *p = &r->p;
     Arena *a = r->a;
     int bars = r->stages + 1, meet = r->cluster > 1 ? 2 : 0, own = 8 * (meet + bars + 2 + r->stages), parts = r->room - r->teams * (own + 1024 * r->cluster);
-    int64_t part = r->part, piece = (int64_t)r->steps * r->w * r->e;
+    int64_t part = r->part;
     const char *of = r->teams > 1 ? arena_fmt(a, " + team * %d", own + 1024 * r->cluster) : "";
     print_line(p, "ROOM(room);");
     print_line(p, "i64 *const shared = (i64 *)(room + %d%s), *const filled = (i64 *)(room + %d%s);", parts, of, parts + 1024 * r->cluster + 8 * meet, of);
@@ -869,7 +898,7 @@ static const Slot *packed_fold(const Rows *r, const KFold *f)
     return s && !s->npred && (s->dt == DT_bf16 || s->dt == DT_f16) ? s : NULL;
 }
 
-/* Sums of floats take two neighbours together first: half as many additions wait for each other, and fewer roundings add up. */
+/* Sums of floats take two neighbours together first, of products every second one: half as many additions wait for each other, and fewer roundings add up. */
 static bool by_pairs(const Rows *r, const KFold *f) { return f->kind == FOLD_sum && dtype_is_float(f->dt) && r->e > 1; }
 
 static void update_pair(Rows *r, const KFold *f)
@@ -878,8 +907,8 @@ static void update_pair(Rows *r, const KFold *f)
     const char *first, *both;
     if (f->mul_a) {
         const char *x = print_operand(p, f->mul_a), *y = print_operand(p, f->mul_b);
-        first = arena_fmt(r->a, "%s * %s", x, y);
-        both = arena_fmt(r->a, "fma_%s(%s, %s, w%d)", held(f->dt), x, y, f->id);
+        print_line(p, "if (e %% 2) a%d = fma_%s(%s, %s, a%d); else w%d = fma_%s(%s, %s, w%d);", f->id, held(f->dt), x, y, f->id, f->id, held(f->dt), x, y, f->id);
+        return;
     } else {
         first = print_operand(p, f->value);
         both = arena_fmt(r->a, "(w%d + %s)", f->id, first);
@@ -893,7 +922,7 @@ static void print_elements(Rows *r, int l)
     Printer *p = &r->p;
     const KBlock *b = r->loop[l];
     for (int i = 0; i < b->stmt.n; i++)
-        if (b->stmt.at[i].kind == KS_update && by_pairs(r, b->stmt.at[i].fold)) print_line(p, "%s w%d;", held(b->stmt.at[i].fold->dt), b->stmt.at[i].fold->id);
+        if (b->stmt.at[i].kind == KS_update && by_pairs(r, b->stmt.at[i].fold) && !b->stmt.at[i].fold->mul_a) print_line(p, "%s w%d;", held(b->stmt.at[i].fold->dt), b->stmt.at[i].fold->id);
     print_line(p, "UNROLL for (int e = 0; e < %d; e++) {", r->e);
     print_line(p, "const i64 %s = base + e;", row_var(r));
     r->scope++;
@@ -991,6 +1020,10 @@ static void print_row_loop(Rows *r, int l)
         const Kept *k = &r->kept.at[q];
         if (k->first == l && r->holds[k->val->id] == q + 1) print_line(p, "%s h%d[%d][%d];", held(k->val->dt), k->val->id, r->v, r->e);
     }
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KFold *f = b->stmt.at[i].kind == KS_update ? b->stmt.at[i].fold : NULL;
+        if (f && f->mul_a && by_pairs(r, f)) print_line(p, "%s w%d = 0;", held(f->dt), f->id);
+    }
     const bool pieces = load_slots(r, l);           /* each is worked on as it comes */
     const bool next = r->stages && r->pieces == 1 && l == r->released && !r->held, met = r->released == 0 && takes_ring(r, b);
     if (next && !met && !by_step_in(r, l)) ring_next(r, false);
@@ -998,7 +1031,7 @@ static void print_row_loop(Rows *r, int l)
     else if (pieces) piece_open(r);
     else steps_open(r);
     if (r->held && !exact(r)) print_line(p, "if ((u32)place < (u32)here) {");
-    else if (!exact(r)) print_line(p, "if (base < %lld) {", (long long)r->n);
+    else if (!exact(r)) print_line(p, "if (%s) {", in_bounds(r));
     for (int i = 0; i < r->slot.n; i++) {
         const Slot *s = &r->slot.at[i];
         if (s->store) continue;
@@ -1008,7 +1041,7 @@ static void print_row_loop(Rows *r, int l)
             print_line(p, "const i64 %s = base;", row_var(r));
             load_slot(r, s, false);
             print_line(p, "}");
-        } else if (!passes_by(s) && s->taken && s->first < l && l <= last_use(r, s, r->again)) print_line(p, "r%d[s].renew(zero);", i);
+        } else if (!passes_by(s) && s->taken && s->first < l && l <= last_use(r, s, r->again)) print_line(p, "r%d[s].renew();", i);
     }
     for (int i = 0; i < r->slot.n; i++)
         if (r->slot.at[i].store) {
@@ -1025,6 +1058,7 @@ static void print_row_loop(Rows *r, int l)
     for (int i = 0; i < b->stmt.n; i++) {           /* the threads' accumulators become one */
         if (b->stmt.at[i].kind != KS_update) continue;
         const KFold *f = b->stmt.at[i].fold;
+        if (f->mul_a && by_pairs(r, f)) print_line(p, "a%d = a%d + w%d;", f->id, f->id, f->id);
         const char *t = f->dt == DT_bool ? "mask" : held(f->dt);
         bool arg = f->kind == FOLD_argmax || f->kind == FOLD_argmin;
         if (arg) print_line(p, "row_%s_%s<%d, %d, %d, %d>(a%d, x%d, shared, flip);", fold_name[f->kind], t, r->w, r->cluster, r->teams, f->last, f->id, f->id);
