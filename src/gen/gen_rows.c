@@ -68,6 +68,7 @@ typedef struct Rows {
     int released;                       /* the loop after which a stage is free */
     bool again;                         /* kept values are computed again */
     int here;                           /* the loop being printed */
+    const KVal *apart;                  /* a difference in a loop that is joined to the one before: there it is to what the thread has, not to the row's */
 } Rows;
 
 static const char *held(DType t) { return dtype_info[dtype_info[t].compute].name; }
@@ -583,6 +584,10 @@ static int product_added(const Rows *r, const KVal *v)
     return -1;
 }
 
+typedef enum Pair { PAIR_none, PAIR_exp, PAIR_squares } Pair;
+static Pair pair_at(const Rows *r, int l);
+static const KFold *only_fold(const Rows *r, int l);
+
 /* ---- values of an element ------------------------------------------------------------------------------------------------------------------ */
 static void emit_val(Rows *r, const KVal *v)
 {
@@ -594,7 +599,11 @@ static void emit_val(Rows *r, const KVal *v)
         if (r->again) {
             emit_val(r, was);
             print_line(p, "const %s v%d = v%d;", held(v->dt), v->id, was->id);
-        } else print_line(p, "const %s v%d = h%d[s][e];", held(v->dt), v->id, was->id);
+        } else {
+            const int first = r->kept.at[r->kept_of[v->id] - 1].first;
+            const bool moved = first && pair_at(r, first - 1) == PAIR_exp && was == only_fold(r, first)->value;
+            print_line(p, "const %s v%d = h%d[s][e]%s;", held(v->dt), v->id, was->id, moved ? arena_fmt(r->a, " * moved%d", was->id) : "");
+        }
         return;
     }
     if (v->kind == KV_load && r->slot_of[v->id]) {
@@ -604,6 +613,11 @@ static void emit_val(Rows *r, const KVal *v)
         const char *got = arena_fmt(r->a, "get_%s(%s, e)", stored_as(v->dt), slot_name(r, s));
         if (when) got = arena_fmt(r->a, "%s ? %s : %s", when, got, print_literal(p, v->dt, v->imm));
         print_line(p, "const %s v%d = %s;", held(v->dt), v->id, got);
+        return;
+    }
+    if (v == r->apart) {
+        emit_val(r, v->in[0]);
+        print_line(p, "const f32 v%d = %s - u%d;", v->id, print_operand(p, v->in[0]), only_fold(r, r->here - 1)->id);
         return;
     }
     const int product = product_added(r, v);
@@ -1010,10 +1024,97 @@ static void held_close(Rows *r, int l)
     print_line(p, "}");
 }
 
+/* ---- two reductions at once ------------------------------------------------------------------------------------------------------------------ */
+/* A greatest element and then a sum of exp(x - u), or a sum and then one of (x - u)^2, where u follows from the first: each thread takes its own greatest element or mean for
+ * u, and what threads have is brought to one level when it is put together. So the row waits once, not twice. The second is then moved to u itself: right for any u. */
+/* The same element of the row, of two loops? */
+static bool same_element(const Rows *r, const KVal *a, const KVal *b)
+{
+    if (b->kind == KV_load && r->kept_of[b->id]) b = r->kept.at[r->kept_of[b->id] - 1].val;
+    if (a == b) return true;
+    if (a->kind != b->kind || a->dt != b->dt) return false;
+    if (a->kind == KV_load) return r->slot_of[a->id] && r->slot_of[a->id] == r->slot_of[b->id] && a->imm.u == b->imm.u;
+    return a->kind == KV_cast && same_element(r, a->in[0], b->in[0]);
+}
+
+static const KFold *only_fold(const Rows *r, int l)
+{
+    const KFold *f = NULL;
+    if (l >= r->nloop) return NULL;
+    for (int i = 0; i < r->loop[l]->stmt.n; i++) {
+        const KStmt *s = &r->loop[l]->stmt.at[i];
+        if (s->kind == KS_store ? !dropped(r, l, s) : s->kind == KS_update ? f || s->fold->dt != DT_f32 : s->val->kind == KV_check) return NULL;
+        if (s->kind == KS_update) f = s->fold;
+    }
+    return f;
+}
+
+/* How loop l and the next go together. */
+static Pair pair_at(const Rows *r, int l)
+{
+    const KFold *a = only_fold(r, l), *b = only_fold(r, l + 1);
+    if (!a || !b || a->mul_a || !a->value || b->kind != FOLD_sum || r->w <= 32 || !(r->k->sched.pairs ? r->k->sched.pairs == 1 : r->stages > 0)) return PAIR_none;
+    const KVal *e = b->mul_a ? b->mul_a : b->value->kind == KV_ew && b->value->op == OP_exp ? b->value->in[0] : NULL;
+    if (!e || e->kind != KV_ew || e->op != OP_sub || e->dt != DT_f32 || !in_row(r, e) || in_row(r, e->in[1]) || (b->mul_a && b->mul_a != b->mul_b)) return PAIR_none;
+    if (!same_element(r, a->value, e->in[0])) return PAIR_none;
+    for (int q = 0; q < r->kept.n && !r->again; q++) {
+        const Kept *k = &r->kept.at[q];
+        if (r->holds[k->val->id] == q + 1 && k->first == l + 1 && (b->mul_a || k->val != b->value)) return PAIR_none;
+    }
+    return b->mul_a ? a->kind == FOLD_sum ? PAIR_squares : PAIR_none : a->kind == FOLD_max ? PAIR_exp : PAIR_none;
+}
+
+static const KVal *pair_from(const KFold *b) { return b->mul_a ? b->mul_a : b->value->in[0]; }
+
+/* Before the second loop: what stands for u in this thread. */
+static void pair_open(Rows *r, int l)
+{
+    Printer *p = &r->p;
+    const KFold *a = only_fold(r, l), *b = only_fold(r, l + 1);
+    if (pair_at(r, l) == PAIR_exp) {
+        print_line(p, "const f32 own%d = a%d, u%d = pivot(own%d);", a->id, a->id, a->id, a->id);
+    } else {
+        print_line(p, "f32 n%d_ = 0.0f;", a->id);
+        print_line(p, "UNROLL for (int s = 0; s < %d; s++) {", r->v);
+        print_base(r);
+        print_line(p, "%sn%d_ += %d.0f;", exact(r) ? "" : arena_fmt(r->a, "if (%s) ", in_bounds(r)), a->id, r->e);
+        print_line(p, "}");
+        print_line(p, "const f32 u%d = n%d_ > 0.0f ? a%d * inverse(n%d_) : 0.0f;", a->id, a->id, a->id, a->id);
+    }
+    print_fold(p, b);
+    r->apart = pair_from(b);
+}
+
+static void pair_close(Rows *r, int l)
+{
+    const KFold *a = only_fold(r, l), *b = only_fold(r, l + 1);
+    r->apart = NULL;
+    if (pair_at(r, l) == PAIR_exp) print_line(&r->p, "row_pair_exp<%d, %d, %d>(a%d, a%d, shared, flip);", r->w, r->cluster, r->teams, a->id, b->id);
+    else print_line(&r->p, "row_pair_squares<%d, %d, %d>(a%d, a%d, n%d_, shared, flip);", r->w, r->cluster, r->teams, a->id, b->id, a->id);
+}
+
+/* Where the second loop would stand: what was reckoned from another place is moved to u. */
+static void pair_move(Rows *r, int l)
+{
+    Printer *p = &r->p;
+    const KFold *a = only_fold(r, l), *b = only_fold(r, l + 1);
+    const char *u = print_operand(p, pair_from(b)->in[1]);
+    if (pair_at(r, l) == PAIR_squares) {
+        print_line(p, "{");
+        print_line(p, "const f32 d = div_f32(a%d, n%d_) - %s;", a->id, a->id, u);
+        print_line(p, "a%d = fma_f32(n%d_ * d, d, a%d);", b->id, a->id, b->id);
+        print_line(p, "}");
+        return;
+    }
+    print_line(p, "a%d = a%d * exp_from(a%d, %s);", b->id, b->id, a->id, u);
+    if (!r->again && r->holds[b->value->id]) print_line(p, "const f32 moved%d = exp_from(own%d, %s);", b->value->id, a->id, u);
+}
+
 static void print_row_loop(Rows *r, int l)
 {
     Printer *p = &r->p;
     const KBlock *b = r->loop[l];
+    const bool inside = r->apart;       /* after the loop before, in the same turn */
     r->here = l;
     if (r->stages && r->pieces == 1 && l == 0 && !r->held) ring_wait(r);
     for (int q = 0; q < r->kept.n && !r->again; q++) {
@@ -1055,10 +1156,20 @@ static void print_row_loop(Rows *r, int l)
     if (pieces) print_line(p, "}");
     if (r->held) held_close(r, l);
     if (next && !met && by_step_in(r, l)) ring_next(r, false);
-    for (int i = 0; i < b->stmt.n; i++) {           /* the threads' accumulators become one */
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KFold *f = b->stmt.at[i].kind == KS_update ? b->stmt.at[i].fold : NULL;
+        if (f && f->mul_a && by_pairs(r, f)) print_line(p, "a%d = a%d + w%d;", f->id, f->id, f->id);
+    }
+    const Pair pair = r->apart ? PAIR_none : pair_at(r, l);
+    if (pair) {
+        pair_open(r, l);
+        print_row_loop(r, l + 1);
+        r->here = l;
+        pair_close(r, l);
+    }
+    for (int i = 0; i < b->stmt.n && !pair && !inside; i++) {           /* the threads' accumulators become one */
         if (b->stmt.at[i].kind != KS_update) continue;
         const KFold *f = b->stmt.at[i].fold;
-        if (f->mul_a && by_pairs(r, f)) print_line(p, "a%d = a%d + w%d;", f->id, f->id, f->id);
         const char *t = f->dt == DT_bool ? "mask" : held(f->dt);
         bool arg = f->kind == FOLD_argmax || f->kind == FOLD_argmin;
         if (arg) print_line(p, "row_%s_%s<%d, %d, %d, %d>(a%d, x%d, shared, flip);", fold_name[f->kind], t, r->w, r->cluster, r->teams, f->last, f->id, f->id);
@@ -1084,8 +1195,12 @@ static void print_rows(Rows *r)
     for (int i = 0, l = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
         switch (s->kind) {
-        case KS_loop: print_row_loop(r, l++); break;
-        case KS_fold: print_fold(p, s->fold); break;
+        case KS_loop:
+            if (l && pair_at(r, l - 1)) pair_move(r, l - 1);
+            else print_row_loop(r, l);
+            l++;
+            break;
+        case KS_fold: if (!l || !pair_at(r, l - 1) || s->fold != only_fold(r, l)) print_fold(p, s->fold); break;
         case KS_val: if (!early(r, s->val)) print_val(p, s->val); break;
         case KS_store:                              /* one value of the row: one of its threads writes it */
             print_line(p, "if (t == 0%s)", r->rows > 1 ? " && live" : r->cluster > 1 ? " && rank == 0" : "");
