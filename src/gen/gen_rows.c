@@ -20,7 +20,7 @@
 
 /* Measured on an H200. */
 enum { MOST_THREADS = 512, BLOCK = 64,      /* threads of a row, of a block at least: small ones make room for the next rows sooner */
-    MANY_THREADS = 256, VECTORS = 5, VECTORS_WAITS = 8,      /* up to so many threads, each has no more vectors than these; where one reduction waits for another */
+    MANY_THREADS = 256, VECTORS = 5, VECTORS_WAITS = 7,      /* up to so many threads, each has no more vectors than these; where one reduction waits for another */
     WORDS = 40, WORDS_MOST = 72,            /* registers for the row in a thread, and where no more threads are to be had */
     WORKING = 24, WORKING_KEPT = 16, RING_KEPT = 8, WIDE = 32, COMMON = 4, LEAST = 64,    /* registers beside the row's and the vectors that pass by; more where some threads keep less than others, for numbers of 64 bits; of a thread in all, at least */
     ENOUGH_BLOCKS = 3,                      /* of a multiprocessor: more hardly help */
@@ -258,16 +258,20 @@ static int wide_folds(const Rows *r)
     return 0;
 }
 
-static bool exact(const Rows *r) { return (int64_t)r->v * r->w * r->e * r->cluster == r->n && !(r->held && r->shift); }
+static bool exact(const Rows *r) { return (int64_t)r->v * r->w * r->e * r->cluster == r->n && !r->shift; }
 
 /* Of the vectors of a thread, how many lie in the row whichever thread and block it is: these need no test. */
 static int sure(const Rows *r)
 {
-    const int64_t n = (r->n - (int64_t)(r->cluster - 1) * r->v * r->w * r->e) / ((int64_t)r->w * r->e);
+    const int64_t least = r->n - (r->cluster - 1) * r->part, n = (least < r->part ? least : r->part) / ((int64_t)r->w * r->e);
     return n < 0 ? 0 : n < r->v ? (int)n : r->v;
 }
 
-static const char *in_bounds(const Rows *r) { return arena_fmt(r->a, "s < %d || base < %lld", sure(r), (long long)r->n); }
+static const char *in_bounds(const Rows *r) {
+    if (!r->stages) return arena_fmt(r->a, "s < %d || base < %lld", sure(r), (long long)r->n);
+    if (r->held) return "(u32)place < (u32)here";
+    return arena_fmt(r->a, "(%ss < %d) || (u32)place < (u32)here", r->shift ? "0 < s && " : "", sure(r));
+}
 
 /* Does a loop hand values on to a later one, in registers? */
 static bool keeps_values(const Rows *r)
@@ -312,7 +316,7 @@ static int words_outside(Rows *r)
 static void take_shape(Rows *r, int w, int64_t v, int each)
 {
     const int common = words_outside(r) > COMMON ? 8 : 0;
-    r->w = w; r->v = (int)v; r->need = (int)v * each; r->cluster = r->teams = 1; r->stages = 0; r->held = false; r->part = v * w * r->e;
+    r->w = w; r->v = (int)v; r->need = (int)v * each; r->cluster = r->teams = 1; r->stages = 0; r->held = false; r->part = v * w * r->e; r->shift = 0;
     r->rows = w > 32 ? 1 : r->k->sched.rows ? r->k->sched.rows : BLOCK / w;
     int threads = r->w * r->rows > 128 ? (r->w * r->rows + 127) / 128 * 128 : r->w * r->rows;      /* warps come in fours */
     int registers = (r->need + working(r) > LEAST ? r->need + working(r) : LEAST) + common;
@@ -403,20 +407,51 @@ static void ring_slots(Rows *r, int once, bool held, int64_t *ring, int64_t *fet
     }
 }
 
+static bool in_ring(const Slot *s) { return s->from == FROM_ring || s->from == FROM_held; }
+
+static const Slot *ring_first(const Rows *r)
+{
+    for (int i = 0; i < r->slot.n; i++) if (in_ring(&r->slot.at[i])) return &r->slot.at[i];
+    return NULL;
+}
+
+/* How a row is dealt to the blocks of a cluster: whole lines of memory each. Rows that begin inside a line are dealt to threads from the line's beginning on, so that all that
+ * is read and written at a time is whole lines. false: blocks would have nothing to do. Gives the vectors of a block. */
+static bool deal(Rows *r, int cluster, int64_t *vectors)
+{
+    const int64_t nvec = (r->n + r->e - 1) / r->e;
+    int least = 16;
+    r->shift = 0;
+    for (int i = 0; i < r->slot.n; i++) if (in_ring(&r->slot.at[i]) && (int)dtype_size(r->slot.at[i].dt) < least) least = (int)dtype_size(r->slot.at[i].dt);
+    const int line = LINE / least;
+    if (r->k->sched.held != 2) for (int i = 0; i < r->slot.n; i++) if (r->n * (int64_t)dtype_size(r->slot.at[i].dt) % LINE) r->shift = line;
+    for (int i = 0; i < r->slot.n; i++)       /* copies are of whole pieces of 16 bytes */
+        if (in_ring(&r->slot.at[i]) && !aligned(r, ring_first(r)->off, dtype_size(r->slot.at[i].dt) >= 16 ? 1 : (int)(16 / dtype_size(r->slot.at[i].dt)))) r->shift = 0;
+    int64_t share = (nvec + cluster - 1) / cluster;
+    if (cluster > 1) share = (share + line / r->e - 1) / (line / r->e) * (line / r->e);
+    r->part = share * r->e;
+    *vectors = share + (r->shift ? line / r->e - 1 : 0);
+    return (cluster - 1) * share < nvec;
+}
+
 /* The shape for w threads a row and `cluster` blocks: false when it does not fit. Gives the threads that a multiprocessor has then. */
 static bool ring_fits(Rows *r, int w, int cluster, bool again, int once, int *resident)
 {
-    int64_t nvec = (r->n + r->e - 1) / r->e, share = (nvec + cluster - 1) / cluster, v = (share + w - 1) / w, ring, fetched;
+    int64_t vectors, ring, fetched;
     ring_slots(r, once, false, &ring, &fetched);
     mark_kept(r, again);
-    if (!ring || w <= 32 || v > VECTORS_MOST) return false;
+    if (!ring || w <= 32 || !deal(r, cluster, &vectors)) return false;
+    w = tight(vectors, (vectors + w - 1) / w, w);
+    const int64_t v = (vectors + w - 1) / w, dealt = r->part;
+    const int shift = r->shift;
+    if (v > VECTORS_MOST) return false;
     take_shape(r, w, v, words_kept(r, again));
-    r->cluster = cluster;
+    r->cluster = cluster; r->part = dealt; r->shift = shift;
     if (!again && r->need > WORDS) return false;
     if (r->need + RING_WORKING + wide_folds(r) + (keeps_values(r) && !exact(r) ? RING_KEPT : 0) > REGISTERS / ((w + 127) / 128 * 128) / 8 * 8) return false;      /* warps come in fours, registers in eights */
     if (r->k->sched.blocks) r->blocks = r->k->sched.blocks;
     for (; r->blocks > 0; r->blocks--) {
-        int64_t part = v * w * r->e, parts = 1024 * cluster, keep = (fetched * part + 127) / 128 * 128, row = (ring * part + 127) / 128 * 128;
+        int64_t part = v * w * r->e, parts = 1024 * cluster, keep = (fetched * r->part + 127) / 128 * 128, row = (ring * part + 127) / 128 * 128;
         int64_t room = ROOM / r->blocks - ROOM_TAKEN - parts - keep - 1024;
         if (room < 0) continue;
         r->steps = (int)v; r->pieces = 1; r->piece = (int)row;
@@ -438,7 +473,7 @@ static bool ring_fits(Rows *r, int w, int cluster, bool again, int once, int *re
             Slot *s = &r->slot.at[i];
             int64_t size = (int64_t)dtype_size(s->dt);
             if (s->from == FROM_ring) { s->at = (int)at; at += size * r->steps * w * r->e; }
-            if (s->from == FROM_once) { s->at = (int)first; first += size * part; }
+            if (s->from == FROM_once) { s->at = (int)first; first += size * r->part; }
         }
         const int threads = r->blocks * w, most = !exact(r) ? ENOUGH : once ? FITTING_ONCE : FITTING;
         *resident = (threads < most ? threads : most) * (exact(r) ? 5 : 4);
@@ -460,12 +495,11 @@ static int alike(const Rows *r)
 static bool ring_of(Rows *r, int cluster, int once)
 {
     const Sched *want = &r->k->sched;
-    int64_t nvec = (r->n + r->e - 1) / r->e, share = (nvec + cluster - 1) / cluster;
     if ((want->cluster && cluster != want->cluster) || (want->once && once != want->once - 1)) return false;
     for (int again = want->again == 2; again < (want->again == 1 ? 1 : 2); again++) {
         int best = 0, best_w = 0, resident = 0;
         for (int w = want->threads ? want->threads : 256; w <= (want->threads ? want->threads : WIDEST); w += 128)
-            if (ring_fits(r, tight(share, (share + w - 1) / w, w), cluster, again, once, &resident) && resident > best) { best = resident; best_w = r->w; }
+            if (ring_fits(r, w, cluster, again, once, &resident) && resident > best) { best = resident; best_w = r->w; }
         if (best) return ring_fits(r, best_w, cluster, again, once, &resident);
     }
     return false;
@@ -486,37 +520,22 @@ static bool choose_ring(Rows *r)
 }
 
 /* ---- rows that stay in shared memory -------------------------------------------------------------------------------------------------------- */
-static const Slot *held_first(const Rows *r)
-{
-    for (int i = 0; i < r->slot.n; i++) if (r->slot.at[i].from == FROM_held) return &r->slot.at[i];
-    return NULL;
-}
 
 static bool held_fits(Rows *r, int w, int cluster, int teams, int once)
 {
     const Sched *want = &r->k->sched;
-    int64_t nvec = (r->n + r->e - 1) / r->e, ring, fetched;
-    int least = 16;
+    int64_t vectors, ring, fetched;
     ring_slots(r, once, true, &ring, &fetched);
     mark_kept(r, true);
     if (!ring || w <= 32) return false;
-    r->shift = 0;
     for (int i = 0; i < r->slot.n; i++) {
         const Slot *s = &r->slot.at[i];
-        const int size = (int)dtype_size(s->dt);
         if (!s->store && s->from == FROM_memory && s->first < last_use(r, s, true)) return false;
-        if (s->from == FROM_held && size < least) least = size;
     }
-    const int line = LINE / least;
-    if (want->held != 2) for (int i = 0; i < r->slot.n; i++) if (r->n * (int64_t)dtype_size(r->slot.at[i].dt) % LINE) r->shift = line;
-    for (int i = 0; i < r->slot.n; i++)       /* copies are of whole pieces of 16 bytes */
-        if (r->slot.at[i].from == FROM_held && !aligned(r, held_first(r)->off, dtype_size(r->slot.at[i].dt) >= 16 ? 1 : (int)(16 / dtype_size(r->slot.at[i].dt)))) r->shift = 0;
-    int64_t share = (nvec + cluster - 1) / cluster;
-    if (cluster > 1) share = (share + line / r->e - 1) / (line / r->e) * (line / r->e);
-    if ((cluster - 1) * share >= nvec) return false;
-    const int64_t part = share * r->e;
+    if (!deal(r, cluster, &vectors)) return false;
+    const int64_t part = r->part;
     const int steps = want->packs ? want->packs : w * teams >= WIDEST ? 1 : 2;
-    const int64_t piece = (int64_t)steps * w * r->e, pieces = (part + (r->shift ? line - r->e : 0) + piece - 1) / piece;
+    const int64_t piece = (int64_t)steps * w * r->e, pieces = (vectors * r->e + piece - 1) / piece;
     const int shift = r->shift;
     take_shape(r, w, steps * pieces, 0);
     r->held = true; r->cluster = cluster; r->teams = teams; r->part = part; r->shift = shift;
@@ -644,13 +663,11 @@ static const char *slot_at(Rows *r, const Slot *s)
 
 static void print_base(Rows *r)
 {
-    if (r->held) {
-        print_line(&r->p, "const int place = ((q * %d + s) * %d + own) * %d%s;", r->steps, r->w, r->e, r->shift ? " - shift" : "");
+    if (r->stages) {
+        const char *step = r->held ? arena_fmt(r->a, "(q * %d + s)", r->steps) : "s";
+        print_line(&r->p, "const int place = (%s * %d + own) * %d%s;", step, r->w, r->e, r->shift ? " - shift" : "");
         print_line(&r->p, "const i64 base = %splace;", r->cluster > 1 ? "from + " : "");
-        return;
-    }
-    if (r->cluster > 1) print_line(&r->p, "const i64 base = (i64)rank * %d + (s * %d + own) * %d;", r->v * r->w * r->e, r->w, r->e);
-    else print_line(&r->p, "const i64 base = (s * %d + own) * %d;", r->w, r->e);
+    } else print_line(&r->p, "const i64 base = (s * %d + own) * %d;", r->w, r->e);
 }
 
 static void steps_open(Rows *r)
@@ -673,20 +690,13 @@ static void load_slot(Rows *r, const Slot *s, bool bounded)
 {
     const char *when = slot_when(r, s), *in = bounded ? in_bounds(r) : NULL, *to = slot_name(r, s);
     const char *c = when && in ? arena_fmt(r->a, "(%s) && %s", in, when) : when ? when : in;
-    if (s->from != FROM_memory && r->held) {
-        if (s->from == FROM_held) {
-            print_line(&r->p, "%s.load(in + (%d + (s * %d + own) * %d));", to, s->at, r->w, r->e * (int)dtype_size(s->dt));
-            if (r->here == r->released) print_line(&r->p, "seen |= %s.some();", to);
-        } else print_line(&r->p, "%s.load(room + (%d + place * %d));", to, s->at, (int)dtype_size(s->dt));
-        return;
-    }
     if (s->from != FROM_memory) {
-        int bytes = r->e * (int)dtype_size(s->dt);
+        const int size = (int)dtype_size(s->dt);
         const char *step = s->from == FROM_ring && r->pieces > 1 ? arena_fmt(r->a, "(s - q * %d)", r->steps) : "s";
-        const char *at = arena_fmt(r->a, "%s + (%d + (%s * %d + own) * %d)", s->from == FROM_ring ? "in" : "room", s->at, step, r->w, bytes);
+        const char *at = s->from == FROM_once ? arena_fmt(r->a, "room + (%d + place * %d)", s->at, size) : arena_fmt(r->a, "in + (%d + (%s * %d + own) * %d)", s->at, step, r->w, r->e * size);
         if (in) print_line(&r->p, "if (%s) %s.load(%s); else %s.clear();", in, to, at, to);
         else print_line(&r->p, "%s.load(%s);", to, at);
-        if (s->from == FROM_ring) print_line(&r->p, "seen |= %s.some();", to);
+        if (s->from == FROM_ring || (s->from == FROM_held && r->here == r->released)) print_line(&r->p, "seen |= %s.some();", to);
         return;
     }
     const int hint = r->k->sched.hint;
@@ -773,35 +783,11 @@ static bool load_slots(Rows *r, int l)
     return false;
 }
 
-/* The copies that a stage waits for: a row, or a piece of it. */
-static void ring_ask(Rows *r)
-{
-    Printer *p = &r->p;
-    Arena *a = r->a;
-    int64_t part = r->part, piece = (int64_t)r->steps * r->w * r->e;
-    const char *start = r->cluster > 1 ? arena_fmt(a, "(i64)rank * %lld", (long long)part) : "0";
-    if (r->pieces > 1) start = arena_fmt(a, "%s + part * %lld", start, (long long)piece);
-    print_line(p, "const i64 %s = %s;", row_var(r), start);
-    const char *count = arena_fmt(a, "%lld", (long long)r->n);
-    if (r->cluster > 1 || r->pieces > 1) {
-        count = arena_fmt(a, "imin(%lld, %lld - %s)", (long long)piece, (long long)r->n, row_var(r));
-        if (r->pieces > 1 && part % piece) count = arena_fmt(a, "imin(%lld - part * %lld, %s)", (long long)part, (long long)piece, count);
-    }
-    print_line(p, "const u32 n = (u32)imax(0, %s);", count);
-    int64_t size = 0;
-    for (int i = 0; i < r->slot.n; i++) if (r->slot.at[i].from == FROM_ring) size += (int64_t)dtype_size(r->slot.at[i].dt);
-    print_line(p, "filled_expect(filled + stage, n * %d);", (int)size);
-    for (int i = 0; i < r->slot.n; i++) {
-        const Slot *s = &r->slot.at[i];
-        if (s->from == FROM_ring) print_line(p, "if (n) fill(ring + (stage * %d + %d), %s, n * %d, filled + stage);", r->piece, s->at, slot_at(r, s), (int)dtype_size(s->dt));
-    }
-}
-
 /* How far into a line of memory the block's part of a row begins. */
 static void print_shift(Rows *r)
 {
     Printer *p = &r->p;
-    const Slot *s = held_first(r);
+    const Slot *s = ring_first(r);
     if (!r->shift || !s) return;
     print_line(p, "int shift;");
     print_line(p, "{");
@@ -810,19 +796,20 @@ static void print_shift(Rows *r)
     print_line(p, "}");
 }
 
-static void held_ask(Rows *r)
+/* The copies that a stage waits for: a row, or a piece of it. */
+static void ring_ask(Rows *r)
 {
     Printer *p = &r->p;
     const int64_t piece = (int64_t)r->steps * r->w * r->e;
     int size = 0;
     print_shift(r);
-    print_line(p, "const int place = (int)part * %lld%s, first = place > 0 ? place : 0, end = place + %lld < here ? place + %lld : here, n = end - first;", (long long)piece, r->shift ? " - shift" : "", (long long)piece, (long long)piece);
+    print_line(p, "const int place = %s%s, first = place > 0 ? place : 0, end = place + %lld < here ? place + %lld : here, n = end - first;", r->pieces > 1 ? arena_fmt(r->a, "(int)part * %lld", (long long)piece) : "0", r->shift ? " - shift" : "", (long long)piece, (long long)piece);
     print_line(p, "const i64 %s = %sfirst;", row_var(r), r->cluster > 1 ? "from + " : "");
-    for (int i = 0; i < r->slot.n; i++) if (r->slot.at[i].from == FROM_held) size += (int)dtype_size(r->slot.at[i].dt);
+    for (int i = 0; i < r->slot.n; i++) if (in_ring(&r->slot.at[i])) size += (int)dtype_size(r->slot.at[i].dt);
     print_line(p, "filled_expect(filled + stage, n > 0 ? n * %d : 0);", size);
     for (int i = 0; i < r->slot.n; i++) {
         const Slot *s = &r->slot.at[i];
-        if (s->from == FROM_held) print_line(p, "if (n > 0) fill(ring + (stage * %d + %d + (first - place) * %d), %s, n * %d, filled + stage);", r->piece, s->at, (int)dtype_size(s->dt), slot_at(r, s), (int)dtype_size(s->dt));
+        if (in_ring(s)) print_line(p, "if (n > 0) fill(ring + (stage * %d + %d + (first - place) * %d), %s, n * %d, filled + stage);", r->piece, s->at, (int)dtype_size(s->dt), slot_at(r, s), (int)dtype_size(s->dt));
     }
 }
 
@@ -847,17 +834,16 @@ static void open_ring(Rows *r, const char *group, const char *groups)
     print_line(p, "/* one thread's, and not worth registers of all */");
     print_line(p, "i64 &ahead = filled[%d], &part = filled[%d];", bars, bars + 1);
     print_line(p, "if (t == 0) { ahead = %s; part = 0; }", group);
-    if (r->held) {
+    {
         if (r->cluster > 1) print_line(p, "const i64 from = (i64)rank * %lld;", (long long)part);
-        print_line(p, r->cluster > 1 ? "const int here = (int)imin(%lld, %lld - from);" : "const int here = %lld;", (long long)part, (long long)r->n);
+        print_line(p, "const int here = %s;", r->cluster > 1 ? arena_fmt(a, "(int)imin(%lld, %lld - from)", (long long)part, (long long)r->n) : arena_fmt(a, "%lld", (long long)r->n));
     }
     print_line(p, "/* starts the copies of the next %s into a stage */", r->pieces > 1 ? "piece of a row" : "row");
     print_line(p, "const auto ask = [&](int stage) {");
     print_line(p, "if (ahead >= total) return;");
     print_line(p, "const i64 point = ahead;");
     print_point(p);
-    if (r->held) held_ask(r);
-    else ring_ask(r);
+    ring_ask(r);
     if (r->pieces > 1) print_line(p, "if (++part < %d) return;", r->pieces);
     if (r->pieces > 1) print_line(p, "part = 0;");
     print_line(p, "ahead += %s;", groups);
@@ -866,14 +852,14 @@ static void open_ring(Rows *r, const char *group, const char *groups)
     if (r->once) {
         print_line(p, "/* the same for all rows */");
         print_line(p, r->teams > 1 ? "if (thread == 0) {" : "if (t == 0) {");
-        print_line(p, "const i64 %s = %s;", row_var(r), r->cluster > 1 ? arena_fmt(a, "(i64)rank * %lld", (long long)part) : "0");
-        print_line(p, "const u32 n = (u32)imax(0, imin(%lld, %lld - %s));", (long long)part, (long long)r->n, row_var(r));
+        print_line(p, "const i64 %s = %s;", row_var(r), r->cluster > 1 ? "from" : "0");
+        print_line(p, "const int n = here;");
         size = 0;
         for (int i = 0; i < r->slot.n; i++) if (r->slot.at[i].from == FROM_once) size += (int64_t)dtype_size(r->slot.at[i].dt);
         print_line(p, "filled_expect(filled + %d, n * %d);", bars - 1, (int)size);
         for (int i = 0; i < r->slot.n; i++) {
             const Slot *s = &r->slot.at[i];
-            if (s->from == FROM_once) print_line(p, "if (n) fill(room + %d, %s, n * %d, filled + %d);", s->at, slot_at(r, s), (int)dtype_size(s->dt), bars - 1);
+            if (s->from == FROM_once) print_line(p, "fill(room + %d, %s, n * %d, filled + %d);", s->at, slot_at(r, s), (int)dtype_size(s->dt), bars - 1);
         }
         print_line(p, "}");
     }
@@ -1075,7 +1061,8 @@ static void pair_open(Rows *r, int l)
         print_line(p, "const f32 own%d = a%d, u%d = pivot(own%d);", a->id, a->id, a->id, a->id);
     } else {
         print_line(p, "f32 n%d_ = 0.0f;", a->id);
-        print_line(p, "UNROLL for (int s = 0; s < %d; s++) {", r->v);
+        if (r->held) print_line(p, "for (int q = 0; q < %d; q++)", r->pieces);
+        print_line(p, "UNROLL for (int s = 0; s < %d; s++) {", r->held ? r->steps : r->v);
         print_base(r);
         print_line(p, "%sn%d_ += %d.0f;", exact(r) ? "" : arena_fmt(r->a, "if (%s) ", in_bounds(r)), a->id, r->e);
         print_line(p, "}");
@@ -1101,7 +1088,7 @@ static void pair_move(Rows *r, int l)
     const char *u = print_operand(p, pair_from(b)->in[1]);
     if (pair_at(r, l) == PAIR_squares) {
         print_line(p, "{");
-        print_line(p, "const f32 d = div_f32(a%d, n%d_) - %s;", a->id, a->id, u);
+        print_line(p, "const f32 d = apart(div_f32(a%d, n%d_) - %s);", a->id, a->id, u);
         print_line(p, "a%d = fma_f32(n%d_ * d, d, a%d);", b->id, a->id, b->id);
         print_line(p, "}");
         return;
@@ -1131,8 +1118,7 @@ static void print_row_loop(Rows *r, int l)
     if (r->held) held_open(r, l);
     else if (pieces) piece_open(r);
     else steps_open(r);
-    if (r->held && !exact(r)) print_line(p, "if ((u32)place < (u32)here) {");
-    else if (!exact(r)) print_line(p, "if (%s) {", in_bounds(r));
+    if (!exact(r)) print_line(p, "if (%s) {", in_bounds(r));
     for (int i = 0; i < r->slot.n; i++) {
         const Slot *s = &r->slot.at[i];
         if (s->store) continue;
@@ -1253,7 +1239,7 @@ bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *words, bo
     print_line(p, "int own = t;");              /* or all that is reckoned from it would be kept from row to row, in more registers than there are */
     print_line(p, "ADD_UNSEEN(own, zero);");
     if (r->stages) print_line(p, "u32 seen = 0;");
-    if (r->held) print_shift(r);
+    if (r->stages) print_shift(r);
     print_rows(r);
     print_line(p, "}");
     SimtFrame f = { .threads = r->w * r->rows * r->teams, .each = r->rows * r->teams, .blocks = r->blocks, .cluster = r->cluster };
