@@ -20,9 +20,9 @@
 
 /* Measured on an H200. */
 enum { MOST_THREADS = 512, BLOCK = 64,      /* threads of a row, of a block at least: small ones make room for the next rows sooner */
-    MANY_THREADS = 256, VECTORS = 5, VECTORS_WAITS = 7,      /* up to so many threads, each has no more vectors than these; where one reduction waits for another */
-    WORDS = 40, WORDS_MOST = 72,            /* registers for the row in a thread, and where no more threads are to be had */
-    WORKING = 24, WORKING_KEPT = 16, RING_KEPT = 8, WIDE = 32, COMMON = 4, LEAST = 64,    /* registers beside the row's and the vectors that pass by; more where some threads keep less than others, for numbers of 64 bits; of a thread in all, at least */
+    MANY_THREADS = 256, VECTORS = 5, VECTORS_WAITS = 7, VECTORS_COMMON = 8,      /* up to so many threads, each has no more vectors than these; where one reduction waits for another; where rows have much in common besides */
+    WORDS = 40, WORDS_WELL = 56, WORDS_MOST = 72,            /* registers for the row in a thread; so many rather than more threads; where no more threads are to be had */
+    WORKING = 24, WORKING_KEPT = 16, RING_KEPT = 8, WORKING_SQUARES = 8, WIDE = 32, COMMON = 4, LEAST = 64,    /* registers beside the row's and the vectors that pass by; more where some threads keep less than others, where squares are added up after another reduction, for numbers of 64 bits; of a thread in all, at least */
     ENOUGH_BLOCKS = 3,                      /* of a multiprocessor: more hardly help */
     BUSY_WORDS = 48,                        /* so many of a thread, in one block: memory is kept busy by it alone */
     REGISTERS = 65536,                      /* of a multiprocessor */
@@ -31,6 +31,7 @@ enum { MOST_THREADS = 512, BLOCK = 64,      /* threads of a row, of a block at l
     ROOM = 233472, ROOM_TAKEN = 1024,       /* bytes of shared memory of a multiprocessor; taken of it by each block */
     RING_WORKING = 32, ROWS_AHEAD = 4, PIECES = 3,             /* a ring's rows at most; its pieces of a long row: each costs a barrier, so few and large ones */
     WIDEST = 1024, ENOUGH = 640,            /* threads of a row at most; of a multiprocessor: more have too few registers each */
+    EIGHT = 8, EIGHT_LEAST = 288,           /* vectors of a thread where several things are fetched once: two pieces of four; threads then at least */
     FITTING = 1024, FITTING_ONCE = 512,     /* the same where all threads have the same number of vectors; and some of them are read again by all rows: more in a thread wait less often */
     VECTORS_MOST = 16,
     LINE = 128 };                           /* bytes of a line of the caches */
@@ -40,7 +41,7 @@ typedef struct Slot {                   /* elements of the row that are loaded o
     int id, first, last;                /* loops that use it */
     bool store, kept;                   /* kept: a value that a later loop may compute again needs it */
     int nopnd;
-    enum { FROM_memory, FROM_ring, FROM_held, FROM_once } from;     /* held: it stays in the ring until the row is done; once: one copy in shared memory serves all rows */
+    enum { FROM_memory, FROM_ring, FROM_once } from;    /* once: one copy in shared memory serves all rows */
     bool taken;                         /* the text so far takes single elements out of it */
     int at;                             /* byte in a stage of the ring, or in what is fetched once */
 } Slot;
@@ -59,8 +60,8 @@ typedef struct Rows {
     int *holds;                         /* by value id: 1 + the Kept that this value is */
     int *stamp, scope;                  /* by value id: the scope in which it was printed last */
     int e, v, w, rows;                  /* elements of a vector, vectors of a thread, threads of a row, rows of a block */
-    int cluster, teams;                 /* blocks of a row; rows of a block that take turns by themselves */
-    bool held; int64_t part; int shift; /* rows stay in the ring; elements of a row in a block; elements of a line of memory that vectors lie in, where rows begin inside one, else 0 */
+    int cluster; int64_t part;          /* blocks of a row, elements of it in each */
+    int shift;                          /* elements of a line of memory, where rows begin inside one and are dealt from the line's beginning on; or 0 */
     int need;                           /* registers of a thread for its part of the row */
     int stages;                         /* of the ring, for each row; 0: none */
     int steps, pieces, piece;           /* vectors of a thread in a piece, pieces of a block's part of a row, bytes of a piece */
@@ -195,7 +196,7 @@ static bool reads_own(const Rows *r)
 
 /* ---- shape ------------------------------------------------------------------------------------------------------------------------------- */
 /* What only one loop reads, and not the first, is loaded where it is used: the row need not wait for it. */
-static bool passes_by(const Slot *s) { return s->from == FROM_once || s->from == FROM_held || (s->first == s->last && s->first > 0 && !s->kept); }
+static bool passes_by(const Slot *s) { return s->from == FROM_once || (s->first == s->last && s->first > 0 && !s->kept); }
 
 /* The last loop that a slot is taken from: a value that is computed again needs what it was computed of. */
 static int last_use(const Rows *r, const Slot *s, bool again)
@@ -214,7 +215,7 @@ static int words_kept(const Rows *r, bool again)
         int w = 0;
         for (int i = 0; i < r->slot.n; i++) {
             const Slot *s = &r->slot.at[i];
-            if (!s->store && s->from != FROM_once && s->from != FROM_held && s->first <= l && l < last_use(r, s, again)) w += (r->e * (int)dtype_size(s->dt) + 3) / 4;
+            if (!s->store && s->from != FROM_once && s->first <= l && l < last_use(r, s, again)) w += (r->e * (int)dtype_size(s->dt) + 3) / 4;
         }
         for (int q = 0; q < r->kept.n && !again; q++)
             if (r->holds[r->kept.at[q].val->id] && r->kept.at[q].first <= l && l < r->kept.at[q].last) w += r->e * (int)dtype_size(dtype_info[r->kept.at[q].val->dt].compute) / 4;
@@ -269,7 +270,6 @@ static int sure(const Rows *r)
 
 static const char *in_bounds(const Rows *r) {
     if (!r->stages) return arena_fmt(r->a, "s < %d || base < %lld", sure(r), (long long)r->n);
-    if (r->held) return "(u32)place < (u32)here";
     return arena_fmt(r->a, "(%ss < %d) || (u32)place < (u32)here", r->shift ? "0 < s && " : "", sure(r));
 }
 
@@ -280,10 +280,15 @@ static bool keeps_values(const Rows *r)
     return false;
 }
 
+typedef enum Pair { PAIR_none, PAIR_exp, PAIR_squares } Pair;
+static Pair pair_at(const Rows *r, int l);
+static const KFold *only_fold(const Rows *r, int l);
+
 static int working(const Rows *r)
 {
     int n = WORKING + wide_folds(r);
     if (keeps_values(r) && !exact(r)) n += WORKING_KEPT;
+    if (r->nloop > 1 && only_fold(r, 1) && only_fold(r, 1)->mul_a) n += WORKING_SQUARES;
     for (int i = 0; i < r->slot.n; i++) if (!r->slot.at[i].store && r->slot.at[i].from == FROM_memory && passes_by(&r->slot.at[i])) n += (r->e * (int)dtype_size(r->slot.at[i].dt) + 3) / 4;
     return n;
 }
@@ -315,8 +320,8 @@ static int words_outside(Rows *r)
 
 static void take_shape(Rows *r, int w, int64_t v, int each)
 {
-    const int common = words_outside(r) > COMMON ? 8 : 0;
-    r->w = w; r->v = (int)v; r->need = (int)v * each; r->cluster = r->teams = 1; r->stages = 0; r->held = false; r->part = v * w * r->e; r->shift = 0;
+    const int common = words_outside(r) <= COMMON ? 0 : v > VECTORS ? 32 : 8;
+    r->w = w; r->v = (int)v; r->need = (int)v * each; r->cluster = 1; r->stages = 0; r->part = v * w * r->e; r->shift = 0;
     r->rows = w > 32 ? 1 : r->k->sched.rows ? r->k->sched.rows : BLOCK / w;
     int threads = r->w * r->rows > 128 ? (r->w * r->rows + 127) / 128 * 128 : r->w * r->rows;      /* warps come in fours */
     int registers = (r->need + working(r) > LEAST ? r->need + working(r) : LEAST) + common;
@@ -344,7 +349,7 @@ static bool choose_short(Rows *r)
     int each = words_kept(r, false);
     for (int w = 8; w <= MANY_THREADS; w *= 2) {
         int64_t v = (nvec + w - 1) / w;
-        if (v > (w == 32 && reductions(r) > 1 ? VECTORS_WAITS : VECTORS) || (v * each > WORDS && !(v == 1 && each <= 96))) continue;
+        if (v > (w > 32 && words_outside(r) > COMMON ? VECTORS_COMMON : w == 32 && reductions(r) > 1 ? VECTORS_WAITS : VECTORS) || (v * each > WORDS && !(v == 1 && each <= 96))) continue;
         take_shape(r, tight(nvec, v, w), v, each);
         return true;
     }
@@ -352,21 +357,21 @@ static bool choose_short(Rows *r)
 }
 
 /* Longer ones: the registers are filled with rows, of as many blocks as there is room for. What loops hand on is kept if enough blocks fit then, else computed again if more
- * do. Of one block, only a row that makes its loads wait once, and long enough to keep memory busy; or where nothing else serves (`any`). */
+ * do. Of one block, only a row that makes its loads wait once, is long enough to keep memory busy, and the same for all threads; or where nothing else serves (`any`). */
 static bool choose_plain(Rows *r, bool any)
 {
     const Sched *want = &r->k->sched;
     int64_t nvec = (r->n + r->e - 1) / r->e;
-    int best = 0, best_w = 0;
+    int best = 0, best_w = 0, best_words = 0;
     bool best_again = false;
     for (int again = want->again == 2; again < (want->again == 1 ? 1 : 2) && best < ENOUGH_BLOCKS; again++) {
         mark_kept(r, again);
         int each = words_kept(r, r->again);
-        for (int w = want->threads ? want->threads : MANY_THREADS; w <= (want->threads ? want->threads : MOST_THREADS); w *= 2) {
+        for (int w = want->threads ? want->threads : MANY_THREADS; w <= (want->threads ? want->threads : MOST_THREADS); w += 128) {
             int64_t v = (nvec + w - 1) / w;
             if (!want->threads && (v > VECTORS_MOST || v * each > WORDS_MOST)) continue;
             take_shape(r, tight(nvec, v, w), v, each);
-            if (r->blocks > best || (r->blocks == best && again == best_again && best < ENOUGH_BLOCKS)) { best = r->blocks; best_w = w; best_again = again; }
+            if (r->blocks > best || (r->blocks == best && again == best_again && best < ENOUGH_BLOCKS && best_words > WORDS_WELL)) { best = r->blocks; best_w = w; best_again = again; best_words = r->need; }
         }
     }
     if (!best) return false;
@@ -374,7 +379,7 @@ static bool choose_plain(Rows *r, bool any)
     int64_t v = (nvec + best_w - 1) / best_w;
     take_shape(r, tight(nvec, v, best_w), v, words_kept(r, r->again));
     if (want->blocks) r->blocks = want->blocks;
-    return any || r->blocks >= BLOCKS || (reductions(r) == 1 && r->need >= BUSY_WORDS);
+    return any || r->blocks >= BLOCKS || (reductions(r) == 1 && r->need >= BUSY_WORDS && exact(r));
 }
 
 /* ---- the ring ------------------------------------------------------------------------------------------------------------------------------ */
@@ -385,7 +390,7 @@ static bool varies(const Rows *r, const Slot *s)
 }
 
 /* Which loads go through the ring, which are fetched once: whole pieces of 16 bytes whose address is known beforehand. Bytes of an element of each. */
-static void ring_slots(Rows *r, int once, bool held, int64_t *ring, int64_t *fetched)
+static void ring_slots(Rows *r, int once, int64_t *ring, int64_t *fetched)
 {
     *ring = *fetched = 0;
     r->released = 0;
@@ -395,10 +400,9 @@ static void ring_slots(Rows *r, int once, bool held, int64_t *ring, int64_t *fet
         s->from = FROM_memory;
         if (s->store || s->npred || s->nopnd || r->k->buf.at[s->buf].write || size * r->e < 4 || r->n * size % 16 || !aligned(r, s->off, size >= 16 ? 1 : (int)(16 / size))) continue;
         if (varies(r, s)) {
-            s->from = held ? FROM_held : FROM_ring;
+            s->from = FROM_ring;
             *ring += size;
-            const int last = held ? last_use(r, s, true) : s->first;
-            if (last > r->released) r->released = last;
+            if (s->first > r->released) r->released = s->first;
         } else if (once > 0) {
             once--;
             s->from = FROM_once;
@@ -407,11 +411,9 @@ static void ring_slots(Rows *r, int once, bool held, int64_t *ring, int64_t *fet
     }
 }
 
-static bool in_ring(const Slot *s) { return s->from == FROM_ring || s->from == FROM_held; }
-
 static const Slot *ring_first(const Rows *r)
 {
-    for (int i = 0; i < r->slot.n; i++) if (in_ring(&r->slot.at[i])) return &r->slot.at[i];
+    for (int i = 0; i < r->slot.n; i++) if (r->slot.at[i].from == FROM_ring) return &r->slot.at[i];
     return NULL;
 }
 
@@ -422,11 +424,11 @@ static bool deal(Rows *r, int cluster, int64_t *vectors)
     const int64_t nvec = (r->n + r->e - 1) / r->e;
     int least = 16;
     r->shift = 0;
-    for (int i = 0; i < r->slot.n; i++) if (in_ring(&r->slot.at[i]) && (int)dtype_size(r->slot.at[i].dt) < least) least = (int)dtype_size(r->slot.at[i].dt);
+    for (int i = 0; i < r->slot.n; i++) if (r->slot.at[i].from == FROM_ring && (int)dtype_size(r->slot.at[i].dt) < least) least = (int)dtype_size(r->slot.at[i].dt);
     const int line = LINE / least;
-    if (r->k->sched.held != 2) for (int i = 0; i < r->slot.n; i++) if (r->n * (int64_t)dtype_size(r->slot.at[i].dt) % LINE) r->shift = line;
+    for (int i = 0; i < r->slot.n; i++) if (r->n * (int64_t)dtype_size(r->slot.at[i].dt) % LINE) r->shift = line;
     for (int i = 0; i < r->slot.n; i++)       /* copies are of whole pieces of 16 bytes */
-        if (in_ring(&r->slot.at[i]) && !aligned(r, ring_first(r)->off, dtype_size(r->slot.at[i].dt) >= 16 ? 1 : (int)(16 / dtype_size(r->slot.at[i].dt)))) r->shift = 0;
+        if (r->slot.at[i].from == FROM_ring && !aligned(r, ring_first(r)->off, dtype_size(r->slot.at[i].dt) >= 16 ? 1 : (int)(16 / dtype_size(r->slot.at[i].dt)))) r->shift = 0;
     int64_t share = (nvec + cluster - 1) / cluster;
     if (cluster > 1) share = (share + line / r->e - 1) / (line / r->e) * (line / r->e);
     r->part = share * r->e;
@@ -438,7 +440,7 @@ static bool deal(Rows *r, int cluster, int64_t *vectors)
 static bool ring_fits(Rows *r, int w, int cluster, bool again, int once, int *resident)
 {
     int64_t vectors, ring, fetched;
-    ring_slots(r, once, false, &ring, &fetched);
+    ring_slots(r, once, &ring, &fetched);
     mark_kept(r, again);
     if (!ring || w <= 32 || !deal(r, cluster, &vectors)) return false;
     w = tight(vectors, (vectors + w - 1) / w, w);
@@ -498,6 +500,8 @@ static bool ring_of(Rows *r, int cluster, int once)
     if ((want->cluster && cluster != want->cluster) || (want->once && once != want->once - 1)) return false;
     for (int again = want->again == 2; again < (want->again == 1 ? 1 : 2); again++) {
         int best = 0, best_w = 0, resident = 0;
+        const int eight = (int)((r->n / r->e / cluster + EIGHT - 1) / EIGHT + 31) / 32 * 32;     /* threads, for so many vectors each */
+        if (!want->threads && once > 1 && eight >= EIGHT_LEAST && ring_fits(r, eight, cluster, again, once, &resident) && r->blocks == 1) return true;
         for (int w = want->threads ? want->threads : 256; w <= (want->threads ? want->threads : WIDEST); w += 128)
             if (ring_fits(r, w, cluster, again, once, &resident) && resident > best) { best = resident; best_w = r->w; }
         if (best) return ring_fits(r, best_w, cluster, again, once, &resident);
@@ -511,60 +515,11 @@ static bool choose_ring(Rows *r)
 {
     static const int blocks[2][2] = { { 2, 1 }, { 4, 8 } };
     int64_t none;
+    if (alike(r) > 1) for (int i = 0; i < 2; i++) if (ring_of(r, blocks[i][0], alike(r))) return true;
     for (int pass = 0; pass < 2; pass++)
         for (int once = alike(r); once >= 0; once--)
             for (int i = 0; i < 2; i++) if (ring_of(r, blocks[pass][i], once)) return true;
-    ring_slots(r, 0, false, &none, &none);
-    for (int i = 0; i < r->slot.n; i++) r->slot.at[i].from = FROM_memory;
-    return false;
-}
-
-/* ---- rows that stay in shared memory -------------------------------------------------------------------------------------------------------- */
-
-static bool held_fits(Rows *r, int w, int cluster, int teams, int once)
-{
-    const Sched *want = &r->k->sched;
-    int64_t vectors, ring, fetched;
-    ring_slots(r, once, true, &ring, &fetched);
-    mark_kept(r, true);
-    if (!ring || w <= 32) return false;
-    for (int i = 0; i < r->slot.n; i++) {
-        const Slot *s = &r->slot.at[i];
-        if (!s->store && s->from == FROM_memory && s->first < last_use(r, s, true)) return false;
-    }
-    if (!deal(r, cluster, &vectors)) return false;
-    const int64_t part = r->part;
-    const int steps = want->packs ? want->packs : w * teams >= WIDEST ? 1 : 2;
-    const int64_t piece = (int64_t)steps * w * r->e, pieces = (vectors * r->e + piece - 1) / piece;
-    const int shift = r->shift;
-    take_shape(r, w, steps * pieces, 0);
-    r->held = true; r->cluster = cluster; r->teams = teams; r->part = part; r->shift = shift;
-    r->blocks = want->blocks ? want->blocks : 1;
-    r->steps = steps; r->pieces = (int)pieces; r->piece = (int)((ring * piece + 127) / 128 * 128);
-    int64_t keep = (fetched * part + 127) / 128 * 128, parts = 1024 * cluster;
-    int64_t room = (ROOM / r->blocks - ROOM_TAKEN - keep) / teams - parts - 1024;
-    if (room < 0) return false;
-    r->stages = (int)(room / r->piece);
-    if (r->stages <= r->pieces || r->stages + 1 > w) return false;
-    r->once = (int)keep;
-    r->room = (int)(keep + teams * ((int64_t)r->stages * r->piece + parts + 8 * (2 * r->stages + 3 + 2 * (cluster > 1))));
-    int64_t at = 0, first = 0;
-    for (int i = 0; i < r->slot.n; i++) {
-        Slot *s = &r->slot.at[i];
-        int64_t size = (int64_t)dtype_size(s->dt);
-        if (s->from == FROM_held) { s->at = (int)at; at += size * piece; }
-        if (s->from == FROM_once) { s->at = (int)first; first += size * part; }
-    }
-    return true;
-}
-
-static bool choose_held(Rows *r)
-{
-    const Sched *want = &r->k->sched;
-    int64_t none;
-    for (int once = want->once ? want->once - 1 : alike(r); once >= 0; once--)
-        if (held_fits(r, want->threads ? want->threads : WIDEST, want->cluster ? want->cluster : 1, want->teams ? want->teams : 1, once)) return true;
-    ring_slots(r, 0, false, &none, &none);
+    ring_slots(r, 0, &none, &none);
     for (int i = 0; i < r->slot.n; i++) r->slot.at[i].from = FROM_memory;
     return false;
 }
@@ -574,7 +529,6 @@ static bool choose_shape(Rows *r, bool bulk)
     enum { NO_RING = 1000 };
     const int ring = r->k->sched.ring;
     if (!choose_vector(r)) return false;
-    if (bulk && r->k->sched.held && choose_held(r)) return true;
     if (bulk && ring && ring < NO_RING) return choose_ring(r) || choose_plain(r, true);
     if (!r->k->sched.threads && choose_short(r)) return true;
     return choose_plain(r, false) || (bulk && ring != NO_RING && choose_ring(r)) || choose_plain(r, true);
@@ -602,10 +556,6 @@ static int product_added(const Rows *r, const KVal *v)
     }
     return -1;
 }
-
-typedef enum Pair { PAIR_none, PAIR_exp, PAIR_squares } Pair;
-static Pair pair_at(const Rows *r, int l);
-static const KFold *only_fold(const Rows *r, int l);
 
 /* ---- values of an element ------------------------------------------------------------------------------------------------------------------ */
 static void emit_val(Rows *r, const KVal *v)
@@ -664,8 +614,7 @@ static const char *slot_at(Rows *r, const Slot *s)
 static void print_base(Rows *r)
 {
     if (r->stages) {
-        const char *step = r->held ? arena_fmt(r->a, "(q * %d + s)", r->steps) : "s";
-        print_line(&r->p, "const int place = (%s * %d + own) * %d%s;", step, r->w, r->e, r->shift ? " - shift" : "");
+        print_line(&r->p, "const int place = (s * %d + own) * %d%s;", r->w, r->e, r->shift ? " - shift" : "");
         print_line(&r->p, "const i64 base = %splace;", r->cluster > 1 ? "from + " : "");
     } else print_line(&r->p, "const i64 base = (s * %d + own) * %d;", r->w, r->e);
 }
@@ -696,7 +645,7 @@ static void load_slot(Rows *r, const Slot *s, bool bounded)
         const char *at = s->from == FROM_once ? arena_fmt(r->a, "room + (%d + place * %d)", s->at, size) : arena_fmt(r->a, "in + (%d + (%s * %d + own) * %d)", s->at, step, r->w, r->e * size);
         if (in) print_line(&r->p, "if (%s) %s.load(%s); else %s.clear();", in, to, at, to);
         else print_line(&r->p, "%s.load(%s);", to, at);
-        if (s->from == FROM_ring || (s->from == FROM_held && r->here == r->released)) print_line(&r->p, "seen |= %s.some();", to);
+        if (s->from == FROM_ring) print_line(&r->p, "seen |= %s.some();", to);
         return;
     }
     const int hint = r->k->sched.hint;
@@ -805,11 +754,11 @@ static void ring_ask(Rows *r)
     print_shift(r);
     print_line(p, "const int place = %s%s, first = place > 0 ? place : 0, end = place + %lld < here ? place + %lld : here, n = end - first;", r->pieces > 1 ? arena_fmt(r->a, "(int)part * %lld", (long long)piece) : "0", r->shift ? " - shift" : "", (long long)piece, (long long)piece);
     print_line(p, "const i64 %s = %sfirst;", row_var(r), r->cluster > 1 ? "from + " : "");
-    for (int i = 0; i < r->slot.n; i++) if (in_ring(&r->slot.at[i])) size += (int)dtype_size(r->slot.at[i].dt);
+    for (int i = 0; i < r->slot.n; i++) if (r->slot.at[i].from == FROM_ring) size += (int)dtype_size(r->slot.at[i].dt);
     print_line(p, "filled_expect(filled + stage, n > 0 ? n * %d : 0);", size);
     for (int i = 0; i < r->slot.n; i++) {
         const Slot *s = &r->slot.at[i];
-        if (in_ring(s)) print_line(p, "if (n > 0) fill(ring + (stage * %d + %d + (first - place) * %d), %s, n * %d, filled + stage);", r->piece, s->at, (int)dtype_size(s->dt), slot_at(r, s), (int)dtype_size(s->dt));
+        if (s->from == FROM_ring) print_line(p, "if (n > 0) fill(ring + (stage * %d + %d + (first - place) * %d), %s, n * %d, filled + stage);", r->piece, s->at, (int)dtype_size(s->dt), slot_at(r, s), (int)dtype_size(s->dt));
     }
 }
 
@@ -818,12 +767,11 @@ static void open_ring(Rows *r, const char *group, const char *groups)
 {
     Printer *p = &r->p;
     Arena *a = r->a;
-    int bars = r->stages + 1, meet = r->cluster > 1 ? 2 : 0, own = 8 * (meet + bars + 2 + r->stages), parts = r->room - r->teams * (own + 1024 * r->cluster);
+    int bars = r->stages + 1, meet = r->cluster > 1 ? 2 : 0, own = 8 * (meet + bars + 2 + r->stages), parts = r->room - own - 1024 * r->cluster;
     int64_t part = r->part;
-    const char *of = r->teams > 1 ? arena_fmt(a, " + team * %d", own + 1024 * r->cluster) : "";
     print_line(p, "ROOM(room);");
-    print_line(p, "i64 *const shared = (i64 *)(room + %d%s), *const filled = (i64 *)(room + %d%s);", parts, of, parts + 1024 * r->cluster + 8 * meet, of);
-    print_line(p, "u8 *const ring = room + %d%s;", r->once, r->teams > 1 ? arena_fmt(a, " + team * %d", r->stages * r->piece) : "");
+    print_line(p, "i64 *const shared = (i64 *)(room + %d), *const filled = (i64 *)(room + %d);", parts, r->room - own + 8 * meet);
+    print_line(p, "u8 *const ring = room + %d;", r->once);
     if (r->cluster > 1) print_line(p, "const u32 rank = cluster_rank();");
     print_line(p, "u32 *const left = (u32 *)(filled + %d);", bars + 2);
     if (meet) print_line(p, "if (t < 2) filled_open(filled + (t - 2));");
@@ -851,7 +799,7 @@ static void open_ring(Rows *r, const char *group, const char *groups)
     int64_t size;
     if (r->once) {
         print_line(p, "/* the same for all rows */");
-        print_line(p, r->teams > 1 ? "if (thread == 0) {" : "if (t == 0) {");
+        print_line(p, "if (t == 0) {");
         print_line(p, "const i64 %s = %s;", row_var(r), r->cluster > 1 ? "from" : "0");
         print_line(p, "const int n = here;");
         size = 0;
@@ -864,7 +812,7 @@ static void open_ring(Rows *r, const char *group, const char *groups)
         print_line(p, "}");
     }
     print_line(p, "if (t == 0) for (int i = 0; i < %d; i++) ask(i);", r->stages);
-    if (r->once) print_line(p, "filled_wait((i64 *)(room + %d), 0);", parts + 1024 * r->cluster + 8 * (meet + bars - 1));
+    if (r->once) print_line(p, "filled_wait(filled + %d, 0);", bars - 1);
     print_line(p, "int stage = 0;");
     print_line(p, "u32 turn = 0;");
 }
@@ -915,6 +863,9 @@ static void update_pair(Rows *r, const KFold *f)
     }
     print_line(p, "if (e %% 2) a%d = a%d + %s; else w%d = %s;", f->id, f->id, both, f->id, first);
 }
+
+/* Has a thread so few registers that what the compiler might keep of an earlier loop must be out of its sight? */
+static bool crowded(const Rows *r) { return REGISTERS / (r->w * r->rows * r->blocks) <= LEAST; }
 
 /* The statements of a loop for the elements of one vector, then the stores of whole vectors. */
 static void print_elements(Rows *r, int l)
@@ -984,32 +935,6 @@ static bool by_step_in(const Rows *r, int l)
     return any;
 }
 
-/* A loop over the pieces of a row in the ring: the first waits for them, the last makes room for those of later rows. */
-static void held_open(Rows *r, int l)
-{
-    Printer *p = &r->p;
-    int first = r->nloop;
-    for (int i = 0; i < r->slot.n; i++) if (r->slot.at[i].from == FROM_held && r->slot.at[i].first < first) first = r->slot.at[i].first;
-    print_line(p, "{");
-    print_line(p, "int at = stage;");
-    print_line(p, "u32 odd = turn;");
-    print_line(p, "ROLLED for (int q = 0; q < %d; q++) {", r->pieces);
-    print_line(p, "const u8 *const in = ring + at * %d;", r->piece);
-    if (l == first) print_line(p, "filled_wait(filled + at, odd);");
-    print_line(p, "UNROLL for (int s = 0; s < %d; s++) {", r->steps);
-    print_base(r);
-}
-
-static void held_close(Rows *r, int l)
-{
-    Printer *p = &r->p;
-    if (l == r->released) print_line(p, "if (last_of<%d>(left + at, seen & zero)) ask(at);", r->w / 32);
-    print_line(p, "if (++at == %d) { at = 0; odd ^= 1; }", r->stages);
-    print_line(p, "}");
-    if (l == r->released) { print_line(p, "stage = at;"); print_line(p, "turn = odd;"); }
-    print_line(p, "}");
-}
-
 /* ---- two reductions at once ------------------------------------------------------------------------------------------------------------------ */
 /* A greatest element and then a sum of exp(x - u), or a sum and then one of (x - u)^2, where u follows from the first: each thread takes its own greatest element or mean for
  * u, and what threads have is brought to one level when it is put together. So the row waits once, not twice. The second is then moved to u itself: right for any u. */
@@ -1061,9 +986,7 @@ static void pair_open(Rows *r, int l)
         print_line(p, "const f32 own%d = a%d, u%d = pivot(own%d);", a->id, a->id, a->id, a->id);
     } else {
         print_line(p, "f32 n%d_ = 0.0f;", a->id);
-        if (r->held) print_line(p, "for (int q = 0; q < %d; q++)", r->pieces);
-        print_line(p, "UNROLL for (int s = 0; s < %d; s++) {", r->held ? r->steps : r->v);
-        print_base(r);
+        steps_open(r);
         print_line(p, "%sn%d_ += %d.0f;", exact(r) ? "" : arena_fmt(r->a, "if (%s) ", in_bounds(r)), a->id, r->e);
         print_line(p, "}");
         print_line(p, "const f32 u%d = n%d_ > 0.0f ? a%d * inverse(n%d_) : 0.0f;", a->id, a->id, a->id, a->id);
@@ -1076,8 +999,8 @@ static void pair_close(Rows *r, int l)
 {
     const KFold *a = only_fold(r, l), *b = only_fold(r, l + 1);
     r->apart = NULL;
-    if (pair_at(r, l) == PAIR_exp) print_line(&r->p, "row_pair_exp<%d, %d, %d>(a%d, a%d, shared, flip);", r->w, r->cluster, r->teams, a->id, b->id);
-    else print_line(&r->p, "row_pair_squares<%d, %d, %d>(a%d, a%d, n%d_, shared, flip);", r->w, r->cluster, r->teams, a->id, b->id, a->id);
+    if (pair_at(r, l) == PAIR_exp) print_line(&r->p, "row_pair_exp<%d, %d>(a%d, a%d, shared, flip);", r->w, r->cluster, a->id, b->id);
+    else print_line(&r->p, "row_pair_squares<%d, %d>(a%d, a%d, n%d_, shared, flip);", r->w, r->cluster, a->id, b->id, a->id);
 }
 
 /* Where the second loop would stand: what was reckoned from another place is moved to u. */
@@ -1103,7 +1026,7 @@ static void print_row_loop(Rows *r, int l)
     const KBlock *b = r->loop[l];
     const bool inside = r->apart;       /* after the loop before, in the same turn */
     r->here = l;
-    if (r->stages && r->pieces == 1 && l == 0 && !r->held) ring_wait(r);
+    if (r->stages && r->pieces == 1 && l == 0) ring_wait(r);
     for (int q = 0; q < r->kept.n && !r->again; q++) {
         const Kept *k = &r->kept.at[q];
         if (k->first == l && r->holds[k->val->id] == q + 1) print_line(p, "%s h%d[%d][%d];", held(k->val->dt), k->val->id, r->v, r->e);
@@ -1113,22 +1036,21 @@ static void print_row_loop(Rows *r, int l)
         if (f && f->mul_a && by_pairs(r, f)) print_line(p, "%s w%d = 0;", held(f->dt), f->id);
     }
     const bool pieces = load_slots(r, l);           /* each is worked on as it comes */
-    const bool next = r->stages && r->pieces == 1 && l == r->released && !r->held, met = r->released == 0 && takes_ring(r, b);
+    const bool next = r->stages && r->pieces == 1 && l == r->released, met = r->released == 0 && takes_ring(r, b);
     if (next && !met && !by_step_in(r, l)) ring_next(r, false);
-    if (r->held) held_open(r, l);
-    else if (pieces) piece_open(r);
+    if (pieces) piece_open(r);
     else steps_open(r);
     if (!exact(r)) print_line(p, "if (%s) {", in_bounds(r));
     for (int i = 0; i < r->slot.n; i++) {
         const Slot *s = &r->slot.at[i];
         if (s->store) continue;
-        if (s->from == FROM_once || s->from == FROM_held ? s->first <= l && l <= last_use(r, s, r->again) : passes_by(s) && s->first == l) {
+        if (s->from == FROM_once ? s->first <= l && l <= last_use(r, s, r->again) : passes_by(s) && s->first == l) {
             print_line(p, "Vec<%d> r%d;", r->e * (int)dtype_size(s->dt), i);
             print_line(p, "{");
             print_line(p, "const i64 %s = base;", row_var(r));
             load_slot(r, s, false);
             print_line(p, "}");
-        } else if (!passes_by(s) && s->taken && s->first < l && l <= last_use(r, s, r->again)) print_line(p, "r%d[s].renew();", i);
+        } else if (!passes_by(s) && s->taken && s->first < l && l <= last_use(r, s, r->again)) print_line(p, crowded(r) ? "r%d[s].renew(zero);" : "r%d[s].renew();", i);
     }
     for (int i = 0; i < r->slot.n; i++)
         if (r->slot.at[i].store) {
@@ -1140,7 +1062,6 @@ static void print_row_loop(Rows *r, int l)
     if (!exact(r)) print_line(p, "}");
     print_line(p, "}");
     if (pieces) print_line(p, "}");
-    if (r->held) held_close(r, l);
     if (next && !met && by_step_in(r, l)) ring_next(r, false);
     for (int i = 0; i < b->stmt.n; i++) {
         const KFold *f = b->stmt.at[i].kind == KS_update ? b->stmt.at[i].fold : NULL;
@@ -1158,8 +1079,8 @@ static void print_row_loop(Rows *r, int l)
         const KFold *f = b->stmt.at[i].fold;
         const char *t = f->dt == DT_bool ? "mask" : held(f->dt);
         bool arg = f->kind == FOLD_argmax || f->kind == FOLD_argmin;
-        if (arg) print_line(p, "row_%s_%s<%d, %d, %d, %d>(a%d, x%d, shared, flip);", fold_name[f->kind], t, r->w, r->cluster, r->teams, f->last, f->id, f->id);
-        else print_line(p, "a%d = row_%s_%s<%d, %d, %d>(a%d, shared, flip);", f->id, fold_name[f->kind], t, r->w, r->cluster, r->teams, f->id);
+        if (arg) print_line(p, "row_%s_%s<%d, %d, %d>(a%d, x%d, shared, flip);", fold_name[f->kind], t, r->w, r->cluster, f->last, f->id, f->id);
+        else print_line(p, "a%d = row_%s_%s<%d, %d>(a%d, shared, flip);", f->id, fold_name[f->kind], t, r->w, r->cluster, f->id);
     }
     if (next && met) ring_next(r, true);
 }
@@ -1221,10 +1142,8 @@ bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *words, bo
     Printer *p = &r->p;
     const char *group = r->cluster > 1 ? arena_fmt(a, "(%s / %d)", words->group, r->cluster) : words->group;
     const char *groups = r->cluster > 1 ? arena_fmt(a, "(%s / %d)", words->groups, r->cluster) : words->groups;
-    if (r->teams > 1) { group = arena_fmt(a, "(%s * %d + team)", group, r->teams); groups = arena_fmt(a, "(%s * %d)", groups, r->teams); }
     print_prepare(p);
     print_line(p, "const int t = thread %% %d;", r->w);
-    if (r->teams > 1) print_line(p, "const int team = thread / %d;", r->w);
     if (r->w <= 32 && !r->stages) print_line(p, "i64 *const shared = 0;");
     print_line(p, "int flip = 0;");
     print_line(p, "const u32 zero = (u32)((u64)err >> 62);");
@@ -1242,12 +1161,11 @@ bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *words, bo
     if (r->stages) print_shift(r);
     print_rows(r);
     print_line(p, "}");
-    SimtFrame f = { .threads = r->w * r->rows * r->teams, .each = r->rows * r->teams, .blocks = r->blocks, .cluster = r->cluster };
+    SimtFrame f = { .threads = r->w * r->rows, .each = r->rows, .blocks = r->blocks, .cluster = r->cluster };
     f.form = arena_fmt(a, "rows of %lld: %d threads a row, %d x %d elements each", (long long)r->n, r->w, r->v, r->e);
     if (r->stages) {
-        f.form = arena_fmt(a, "%s; a ring of %d pieces of %d bytes%s%s%s%s", f.form, r->stages, r->piece, r->once ? arena_fmt(a, ", %d bytes fetched once", r->once) : "",
-            r->cluster > 1 ? arena_fmt(a, ", clusters of %d", r->cluster) : "",
-            r->held ? arena_fmt(a, ", held, %d at once", r->pieces) : "", r->teams > 1 ? arena_fmt(a, ", %d teams", r->teams) : "");
+        f.form = arena_fmt(a, "%s; a ring of %d pieces of %d bytes%s%s", f.form, r->stages, r->piece, r->once ? arena_fmt(a, ", %d bytes fetched once", r->once) : "",
+            r->cluster > 1 ? arena_fmt(a, ", clusters of %d", r->cluster) : "");
         f.local = r->room;
     } else f.shared = r->w > 32 ? 128 : 0;
     simt_frame(p, words, &f, out);

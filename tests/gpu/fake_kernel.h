@@ -50,7 +50,7 @@ static char *fake_stack;
 static bool *fake_done;
 static int fake_me, fake_n;
 static long fake_idle;
-static FakeMeeting fake_warp[FAKE_CLUSTER * FAKE_THREADS / 32], fake_block[FAKE_CLUSTER], fake_team[FAKE_CLUSTER * FAKE_THREADS / 32], fake_cluster;
+static FakeMeeting fake_warp[FAKE_CLUSTER * FAKE_THREADS / 32], fake_block[FAKE_CLUSTER], fake_cluster;
 static int fake_ncluster;
 static unsigned char *fake_room[FAKE_CLUSTER];      /* shared memory whose size the launch gives, of each block */
 static dim3 threadIdx, blockIdx, blockDim, gridDim;
@@ -97,11 +97,6 @@ template <class T> static T atomicCAS(T *p, T want, T v) { T was = *p; if (was =
 /* ---- clusters, and copies that run by themselves: see the prelude ---- */
 #define ROOM(name) unsigned char *const name = fake_room[fake_me / fake_n]
 static inline unsigned cluster_rank(void) { return (unsigned)(fake_me / fake_n); }
-template <int W, int G> static void row_meet()
-{
-    if (G > 1) fake_meet(&fake_team[fake_me / W], W);
-    else fake_meet(&fake_block[fake_me / fake_n], fake_n);
-}
 static inline void cluster_meet(void) { fake_meet(&fake_cluster, fake_ncluster * fake_n); }
 typedef struct FakeBar { unsigned bytes; unsigned short turn, arrived; } FakeBar;      /* in the 8 bytes of a barrier */
 typedef struct FakeCopy { void *to; const void *from; unsigned bytes; FakeBar *bar; } FakeCopy;
@@ -202,7 +197,6 @@ extern "C" int fake_launch(void *fn, unsigned groups, unsigned threads, unsigned
     for (unsigned b = 0; b < groups; b += cluster) {
         memset(fake_warp, 0, sizeof fake_warp);
         memset(fake_block, 0, sizeof fake_block);
-        memset(fake_team, 0, sizeof fake_team);
         memset(&fake_cluster, 0, sizeof fake_cluster);
         for (unsigned i = 0; i < cluster; i++) memset(fake_room[i], 0xA5, shared + 128);
         fake_ncopy = 0;

@@ -129,8 +129,8 @@ ring doubles 21 'double[m,1536] x' 'double[m] y' 'one = Constant<value_ints = [1
     y = ReduceMean<keepdims = 0>(x, one)'
 ring labels 40 'bfloat16[m,1024] x, int64[m] t' 'float[m] y' 'w = Cast<to = 1>(x)
     y = SoftmaxCrossEntropyLoss<reduction = "none">(w, t)'
-# rows that stay in shared memory and begin inside a line of it, with others of other widths; taken by several teams, and by blocks whose last one has less
-for s in 'held=1 threads=128' 'held=1 threads=64 teams=4 cluster=2' 'held=2 threads=128 teams=2'; do
+# rows that come through a ring and begin inside a line of memory, with others of other widths; in pieces, and in blocks whose last one has less
+for s in 'ring=1 threads=128' 'ring=3 threads=64 cluster=4' 'ring=1 threads=128 cluster=2 again=2'; do
     SN_SCHED=$s ring late 33 'float16[m,2064] x, float[2064] g, int8[m,2064] q, float[m,2064] r' 'float[m,2064] y' 'f = Cast<to = 1>(x)
     c = Cast<to = 1>(q)
     h = Add(f, c)
@@ -142,7 +142,7 @@ for s in 'held=1 threads=128' 'held=1 threads=64 teams=4 cluster=2' 'held=2 thre
     y = SoftmaxCrossEntropyLoss<reduction = "none">(w, t)'
 done
 # schedules that are asked for: threads of a row, a ring in so many pieces, what all rows read alike fetched once in part, computed again, hints to the caches
-for s in 'threads=64 ring=1000' 'threads=256 ring=4 hint=4' 'threads=512 ring=2 again=2 once=2' 'threads=256 ring=2 once=3 cluster=2' 'hint=3' 'blocks=1' 'held=1 threads=256' 'held=1 threads=128 teams=2 cluster=4' 'held=1 threads=256 cluster=2 once=2 packs=4'; do
+for s in 'threads=64 ring=1000' 'threads=256 ring=4 hint=4' 'threads=512 ring=2 again=2 once=2' 'threads=256 ring=2 once=3 cluster=2' 'hint=3' 'blocks=1' 'threads=128 ring=1 cluster=4' 'pairs=1 threads=256 ring=1000' 'pairs=2 ring=1'; do
     SN_SCHED=$s ring asked 7 'bfloat16[m,8192] x, bfloat16[8192] g, bfloat16[8192] b' 'bfloat16[m,8192] y' 'y = LayerNormalization<axis = -1>(x, g, b)'
 done
 for s in 'packs=1 threads=256 hint=2' 'packs=2 hint=4'; do SN_SCHED=$s equal "$T/packs.onnxtxt" -d m=513 -d n=4112; done
