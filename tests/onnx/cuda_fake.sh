@@ -141,6 +141,17 @@ for s in 'ring=1 threads=128' 'ring=3 threads=64 cluster=4' 'ring=1 threads=128 
     SN_SCHED=$s ring labels 40 'bfloat16[m,1032] x, int64[m] t' 'float[m] y' 'w = Cast<to = 1>(x)
     y = SoftmaxCrossEntropyLoss<reduction = "none">(w, t)'
 done
+# two reductions at once: rows without a finite element, with some infinite ones, with NaN, with sums that are too large, whose elements are all alike
+for s in 'pairs=1 threads=64 ring=1000' 'ring=1 threads=128 cluster=2' 'ring=2 threads=64 cluster=4 again=2' 'pairs=2 threads=64 ring=1000'; do
+    export SN_SCHED=$s
+    ring infinite 5 'float[m,2048] x' 'float[m,2048] y' 's = Constant<value_floats = [1.0, 0.0, -1.0, 0.0, 1e-30]>()  axis = Constant<value_ints = [1]>()  c = Unsqueeze(s, axis)
+    l = Log(c)  t = Add(x, l)  y = Softmax<axis = -1>(t)'
+    ring some 5 'float[m,2048] x' 'float[m,2048] y' 'r = Relu(x)  t = Log(r)  y = Softmax<axis = -1>(t)'
+    ring above 5 'float[m,2048] x' 'float[m] y' 'axis = Constant<value_ints = [1]>()  r = Relu(x)  t = Reciprocal(r)  y = ReduceLogSumExp<keepdims = 0>(t, axis)'
+    ring large 5 'float[m,2048] x' 'float[m,2048] y, float[m,1] mean, float[m,1] inv' 's = Constant<value_floats = [1.0, 0.0, 1e25, 3e38, 1e-20]>()  axis = Constant<value_ints = [1]>()  c = Unsqueeze(s, axis)
+    two = Constant<value_float = 2.0>()  one = Constant<value_floats = [1.0]>()  u = Add(x, two)  t = Mul(u, c)  y, mean, inv = LayerNormalization<axis = -1>(t, one)'
+    unset SN_SCHED
+done
 # schedules that are asked for: threads of a row, a ring in so many pieces, what all rows read alike fetched once in part, computed again, hints to the caches
 for s in 'threads=64 ring=1000' 'threads=256 ring=4 hint=4' 'threads=512 ring=2 again=2 once=2' 'threads=256 ring=2 once=3 cluster=2' 'hint=3' 'blocks=1' 'threads=128 ring=1 cluster=4' 'pairs=1 threads=256 ring=1000' 'pairs=2 ring=1'; do
     SN_SCHED=$s ring asked 7 'bfloat16[m,8192] x, bfloat16[8192] g, bfloat16[8192] b' 'bfloat16[m,8192] y' 'y = LayerNormalization<axis = -1>(x, g, b)'
