@@ -9,8 +9,9 @@
  * Blocks of a multiprocessor hide each other's waits. Rows so long that it holds only one: where the device copies into shared memory by itself (`bulk`), groups
  * stay and take row after row. A ring of pieces of rows is filled ahead: as soon as all threads have a piece in registers, one of them asks for the piece that
  * comes as many later as the ring is long. So memory works while rows are computed and written, however few threads there are. What all rows read alike (a gain,
- * a bias) is fetched once, if there is room. A row that is too long for one block's registers is dealt out to a cluster of blocks, which send each other the
- * parts of their reductions and wait for their bytes alone: a barrier of the cluster would wait for what was stored before, too.
+ * a bias) is fetched once, if there is room. Two reductions of which the second is relative to the first are made at once. A row that is too long for one block's
+ * registers is dealt out to a cluster of blocks, which send each other the parts of their reductions and wait for their bytes alone: a barrier of the cluster
+ * would wait for what was stored before, too.
  *
  * gen_rows() says no (false) where the reduced elements do not lie together, the length is open or 0, or the row does not fit; the plain form then serves. */
 #include "gen/gen.h"
