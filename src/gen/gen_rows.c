@@ -289,9 +289,10 @@ static int working(const Rows *r)
 {
     int n = WORKING + wide_folds(r);
     if (keeps_values(r) && !exact(r)) n += WORKING_KEPT;
-    if (r->nloop > 1 && only_fold(r, 1) && only_fold(r, 1)->mul_a) n += WORKING_SQUARES;
+    const bool squares = r->nloop > 1 && only_fold(r, 1) && only_fold(r, 1)->mul_a;
+    if (squares) n += WORKING_SQUARES;
     for (int i = 0; i < r->slot.n; i++) if (!r->slot.at[i].store && r->slot.at[i].from == FROM_memory && passes_by(&r->slot.at[i])) n += (r->e * (int)dtype_size(r->slot.at[i].dt) + 3) / 4;
-    return n;
+    return squares && r->need + n == LEAST ? n + 1 : n;      /* of the least, none are left over */
 }
 
 static int outside(Rows *r, const KVal *v)
@@ -865,8 +866,8 @@ static void update_pair(Rows *r, const KFold *f)
     print_line(p, "if (e %% 2) a%d = a%d + %s; else w%d = %s;", f->id, f->id, both, f->id, first);
 }
 
-/* Has a thread so few registers that what the compiler might keep of an earlier loop must be out of its sight? */
-static bool crowded(const Rows *r) { return REGISTERS / (r->w * r->rows * r->blocks) <= LEAST; }
+/* Has a thread so few registers, and a text so straight, that what the compiler might keep of an earlier loop must be out of its sight for certain? */
+static bool crowded(const Rows *r) { return (r->stages || exact(r)) && REGISTERS / (r->w * r->rows * r->blocks) <= LEAST; }
 
 /* The statements of a loop for the elements of one vector, then the stores of whole vectors. */
 static void print_elements(Rows *r, int l)
