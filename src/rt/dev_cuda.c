@@ -242,7 +242,7 @@ static void note_occupancy(const Device *d, CudaKernel *k, const char *text)
     const char *at = strstr(text, bounds);
     int arch = atoi(d->arch + strlen("sm_")), threads = at ? atoi(at + sizeof bounds - 1) : 0;
     for (size_t i = 0; i < COUNT_OF(multiprocessors) && threads > 0 && !strchr(k->note, ':'); i++) {
-        if (multiprocessors[i].arch != arch)
+        if (multiprocessors[i].arch != arch || k->facts.registers < 1)         /* what a cache kept without the compiler's words */
             continue;
         int warps = (threads + 31) / 32, blocks = multiprocessors[i].blocks, registers = (k->facts.registers * 32 + 255) / 256 * 256;
         int by_registers = 65536 / registers / warps, by_threads = multiprocessors[i].threads / (warps * 32);

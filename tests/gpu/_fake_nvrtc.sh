@@ -1,5 +1,6 @@
 #!/bin/bash
-# Stands in for sinter-nvrtc beside fake_cuda.c: the same command line; makes a shared object of a kernel's text, with a log as ptxas writes it.
+# Stands in for sinter-nvrtc beside fake_cuda.c: the same command line; makes a shared object of a kernel's text, with a log as ptxas writes it, or without, as when the
+# library had the code from a cache of its own (FAKE_SILENT).
 out="" src=""
 while [ $# -gt 0 ]; do
     case $1 in
@@ -22,5 +23,5 @@ names=$(grep -oE '__launch_bounds__\([0-9, ]*\) (__cluster_dims__\([0-9, ]*\) )?
 ${CXX:-g++} -x c++ -std=c++17 -O1 -w -fPIC -shared -ffp-contract=off -fno-strict-aliasing -I "$here" -include fake_kernel.h -o "$out" "$src.cc" || exit 1
 {
     printf '\nsinter-nvrtc\n'
-    while read -r name _; do printf "ptxas info    : Compiling entry function '%s' for 'fake'\nptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\nptxas info    : Used 32 registers\n" "$name"; done <<<"$names"
+    [ -n "${FAKE_SILENT:-}" ] || while read -r name _; do printf "ptxas info    : Compiling entry function '%s' for 'fake'\nptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\nptxas info    : Used 32 registers\n" "$name"; done <<<"$names"
 } >>"$out"
