@@ -320,13 +320,15 @@ static int words_outside(Rows *r)
     return n;
 }
 
-static void take_shape(Rows *r, int w, int64_t v, int each)
+/* Registers for that, where blocks come and go. */
+static int common(Rows *r, int64_t v) { return words_outside(r) <= COMMON ? 0 : v > VECTORS ? 32 : 8; }
+
+static void take_shape(Rows *r, int w, int64_t v, int each, int besides)
 {
-    const int common = words_outside(r) <= COMMON ? 0 : v > VECTORS ? 32 : 8;
     r->w = w; r->v = (int)v; r->need = (int)v * each; r->cluster = 1; r->stages = 0; r->part = v * w * r->e; r->shift = 0;
     r->rows = w > 32 ? 1 : r->k->sched.rows ? r->k->sched.rows : BLOCK / w;
     int threads = r->w * r->rows > 128 ? (r->w * r->rows + 127) / 128 * 128 : r->w * r->rows;      /* warps come in fours */
-    int registers = (r->need + working(r) > LEAST ? r->need + working(r) : LEAST) + common;
+    int registers = (r->need + working(r) > LEAST ? r->need + working(r) : LEAST) + besides;
     r->blocks = REGISTERS / (threads * registers) > 1 ? REGISTERS / (threads * registers) : 1;
 }
 
@@ -352,7 +354,7 @@ static bool choose_short(Rows *r)
     for (int w = 8; w <= MANY_THREADS; w *= 2) {
         int64_t v = (nvec + w - 1) / w;
         if (v > (w > 32 && words_outside(r) > COMMON ? VECTORS_COMMON : w == 32 && reductions(r) > 1 ? VECTORS_WAITS : VECTORS) || (v * each > WORDS && !(v == 1 && each <= 96))) continue;
-        take_shape(r, tight(nvec, v, w), v, each);
+        take_shape(r, tight(nvec, v, w), v, each, common(r, v));
         return true;
     }
     return false;
@@ -372,14 +374,14 @@ static bool choose_plain(Rows *r, bool any)
         for (int w = want->threads ? want->threads : MANY_THREADS; w <= (want->threads ? want->threads : MOST_THREADS); w += 128) {
             int64_t v = (nvec + w - 1) / w;
             if (!want->threads && (v > VECTORS_MOST || v * each > WORDS_MOST)) continue;
-            take_shape(r, tight(nvec, v, w), v, each);
+            take_shape(r, tight(nvec, v, w), v, each, common(r, v));
             if (r->blocks > best || (r->blocks == best && again == best_again && best < ENOUGH_BLOCKS && best_words > WORDS_WELL)) { best = r->blocks; best_w = w; best_again = again; best_words = r->need; }
         }
     }
     if (!best) return false;
     mark_kept(r, best_again);
     int64_t v = (nvec + best_w - 1) / best_w;
-    take_shape(r, tight(nvec, v, best_w), v, words_kept(r, r->again));
+    take_shape(r, tight(nvec, v, best_w), v, words_kept(r, r->again), common(r, v));
     if (want->blocks) r->blocks = want->blocks;
     return any || r->blocks >= BLOCKS || (reductions(r) == 1 && r->need >= BUSY_WORDS && exact(r));
 }
@@ -449,7 +451,7 @@ static bool ring_fits(Rows *r, int w, int cluster, bool again, int once, int *re
     const int64_t v = (vectors + w - 1) / w, dealt = r->part;
     const int shift = r->shift;
     if (v > VECTORS_MOST) return false;
-    take_shape(r, w, v, words_kept(r, again));
+    take_shape(r, w, v, words_kept(r, again), 0);
     r->cluster = cluster; r->part = dealt; r->shift = shift;
     if (!again && r->need > WORDS) return false;
     if (r->need + RING_WORKING + wide_folds(r) + (keeps_values(r) && !exact(r) ? RING_KEPT : 0) > REGISTERS / ((w + 127) / 128 * 128) / 8 * 8) return false;      /* warps come in fours, registers in eights */
