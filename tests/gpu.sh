@@ -24,7 +24,7 @@ else skip "no python3 for the units in the last place"; fi
 if python3 -c 'import torch; raise SystemExit(not torch.cuda.is_available())' 2>/dev/null && [ -f "$BUILD/python/_core.abi3.so" ]; then
     mkdir -p "$T/site/sinter"
     ln -sf "$PWD"/python/sinter/*.py "$BUILD/python/_core.abi3.so" "$T/site/sinter/"
-    ok "PyTorch's tensors where they lie" env PYTHONPATH="$T/site" python3 tests/gpu/dlpack.py
+    ok "PyTorch's tensors where they lie" env PYTHONPATH="$T/site" PATH="$BUILD:$PATH" python3 tests/gpu/dlpack.py
 else skip "no PyTorch with a GPU, or no extension for Python: tensors by DLPack"; fi
 need_cases models onnx.tar.xz onnx-cases.tsv graphs.tar.xz
 unpack onnx.tar.xz

@@ -22,6 +22,7 @@
 /* Measured on an H200. */
 enum { MOST_THREADS = 512, BLOCK = 64,      /* threads of a row, of a block at least: small ones make room for the next rows sooner */
     MANY_THREADS = 256, VECTORS = 5, VECTORS_WAITS = 7, VECTORS_COMMON = 8,      /* up to so many threads, each has no more vectors than these; where one reduction waits for another; where rows have much in common besides */
+    READ_WELL = 2,                           /* operands of a single loop that find room beside the rest */
     WORDS = 40, WORDS_WELL = 56, WORDS_MOST = 72,            /* registers for the row in a thread; so many rather than more threads; where no more threads are to be had */
     WORKING = 24, WORKING_KEPT = 16, RING_KEPT = 8, WORKING_SQUARES = 8, WIDE = 32, COMMON = 4, LEAST = 64,    /* registers beside the row's and the vectors that pass by; more where some threads keep less than others, where squares are added up after another reduction, for numbers of 64 bits; of a thread in all, at least */
     ENOUGH_BLOCKS = 3,                      /* of a multiprocessor: more hardly help */
@@ -211,7 +212,13 @@ static int last_use(const Rows *r, const Slot *s, bool again)
 /* Registers that a vector of the row needs from one loop to the next, where they are most: what a loop reads last makes room for what it hands on. */
 static int words_kept(const Rows *r, bool again)
 {
-    int most = 1;
+    int most = 1, read = 0, words = 0;
+    for (int i = 0; i < r->slot.n; i++) {
+        if (r->slot.at[i].store || passes_by(&r->slot.at[i])) continue;
+        read++;
+        words += (r->e * (int)dtype_size(r->slot.at[i].dt) + 3) / 4;
+    }
+    if (r->nloop == 1 && read > READ_WELL) most = words;       /* a single loop: all that it reads is asked for before */
     for (int l = 0; l < r->nloop; l++) {
         int w = 0;
         for (int i = 0; i < r->slot.n; i++) {

@@ -17,7 +17,7 @@
 #include <string.h>
 
 enum { CU_MULTIPROCESSORS = 16, CU_MAJOR = 75, CU_MINOR = 76, CU_SHARED_MOST = 97 }; /* device facts */
-enum { CU_ATTRIBUTE_CLUSTER = 4, CU_FUNC_SHARED = 8, CU_STREAM_APART = 1, CU_CAPTURE_THREAD = 1, CU_EVENT_QUIET = 2 };
+enum { CU_ATTRIBUTE_CLUSTER = 4, CU_FUNC_SHARED = 8, CU_FUNC_OWN_SHARED = 1, CU_FUNC_LOCAL = 3, CU_FUNC_REGISTERS = 4, CU_STREAM_APART = 1, CU_CAPTURE_THREAD = 1, CU_EVENT_QUIET = 2 };
 enum { HELD = 64 }; /* launches that are surely queued without one of them being run */
 enum { CU_OUT_OF_MEMORY = 2, CU_NO_DEVICE = 100, CU_IN_USE = 46 };
 #define DRIVER_LEAST 12000
@@ -200,6 +200,9 @@ static void *unit_symbol(void *of, void *unit, const char *name)
         ok = !enter(d, NULL);
         if (ok) {
             ok = !d->cu.module_function(&k->function, u->module, name);
+            if (ok && !k->facts.registers)        /* NVRTC remembers what it compiled, and says nothing then */
+                ok = !d->cu.function_get(&k->facts.registers, CU_FUNC_REGISTERS, k->function) && !d->cu.function_get(&k->facts.shared, CU_FUNC_OWN_SHARED, k->function)
+                    && !d->cu.function_get(&k->facts.stack, CU_FUNC_LOCAL, k->function);
             leave(d);
         }
     }
@@ -242,7 +245,7 @@ static void note_occupancy(const Device *d, CudaKernel *k, const char *text)
     const char *at = strstr(text, bounds);
     int arch = atoi(d->arch + strlen("sm_")), threads = at ? atoi(at + sizeof bounds - 1) : 0;
     for (size_t i = 0; i < COUNT_OF(multiprocessors) && threads > 0 && !strchr(k->note, ':'); i++) {
-        if (multiprocessors[i].arch != arch || k->facts.registers < 1)         /* what a cache kept without the compiler's words */
+        if (multiprocessors[i].arch != arch || k->facts.registers < 1)
             continue;
         int warps = (threads + 31) / 32, blocks = multiprocessors[i].blocks, registers = (k->facts.registers * 32 + 255) / 256 * 256;
         int by_registers = 65536 / registers / warps, by_threads = multiprocessors[i].threads / (warps * 32);

@@ -155,6 +155,7 @@ CALL cuModuleGetFunction(void **f, void *m, const char *name)
     return 0;
 }
 CALL cuFuncSetAttribute(void *f, int a, int v) { (void)f, (void)a, (void)v; FAIL_IF_TOLD; return 0; }
+CALL cuFuncGetAttribute(int *v, int a, void *f) { (void)f; FAIL_IF_TOLD; *v = a == 4 ? 40 : 0; return 0; }      /* registers */
 CALL cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, void *f, int threads, size_t shared) { (void)f, (void)shared; FAIL_IF_TOLD; *n = 2048 / threads; return 0; }
 
 CALL cuOccupancyMaxActiveClusters(int *n, void *f, const void *config) { (void)f, (void)config; FAIL_IF_TOLD; *n = 1; return 0; }

@@ -1,9 +1,10 @@
 #!/bin/bash
-# Kernels compiled for sm_90a without a card, from examples and rows of several lengths: all compile, none spills. tests/long/cuda_offline.sh: all test models.
+# Kernels compiled for sm_90a without a card, from examples, rows of several lengths and the real models: all compile, none spills.
 # limit: 300
 . "$(dirname "$0")/../lib/check.sh"
 . "$(dirname "$0")/../lib/cases.sh"
 . "$(dirname "$0")/../lib/offline.sh"
+. "$(dirname "$0")/../lib/sizes.sh"
 need_nvrtc
 compile_offline examples/add_relu.onnxtxt -d n=100000
 compile_offline examples/norm.onnxtxt -d batch=64
@@ -23,5 +24,10 @@ for line in '1024 Softmax<axis = -1>(x)' '32768 Softmax<axis = -1>(x)' '8192 Sof
     n=${line%% *}
     printf '<ir_version: 10, opset_import: ["" : 23]>\ng (bfloat16[m,%d] x) => (bfloat16[m,%d] y)\n{\n    y = %s\n}\n' "$n" "$n" "${line#* }" >"$T/row.onnxtxt"
     compile_offline "$T/row.onnxtxt" -d m=64
+done
+need_cases models
+for m in "$SN_CASES"/models/*/; do
+    model_sizes "${m%/}"
+    compile_offline "$m/model.onnx" "${sizes[@]}"
 done
 finish
