@@ -25,6 +25,7 @@ enum { MOST_THREADS = 512, BLOCK = 64,      /* threads of a row, of a block at l
     READ_WELL = 2,                           /* operands of a single loop that find room beside the rest */
     WORDS = 40, WORDS_WELL = 56, WORDS_MOST = 72,            /* registers for the row in a thread; so many rather than more threads; where no more threads are to be had */
     WORKING = 24, WORKING_KEPT = 16, RING_KEPT = 8, WORKING_SQUARES = 8, WIDE = 32, COMMON = 4, LEAST = 64,    /* registers beside the row's and the vectors that pass by; more where some threads keep less than others, where squares are added up after another reduction, for numbers of 64 bits; of a thread in all, at least */
+    FEW_THREADS = 128, FEW_WORKING = 8, IN_FLIGHT = 6500,    /* of a row, and what each needs besides; vectors of a multiprocessor with which memory is not busy yet */
     ENOUGH_BLOCKS = 3,                      /* of a multiprocessor: more hardly help */
     BUSY_WORDS = 48,                        /* so many of a thread, in one block: memory is kept busy by it alone */
     REGISTERS = 65536,                      /* of a multiprocessor */
@@ -352,6 +353,26 @@ static int reductions(const Rows *r)
     return n;
 }
 
+/* Vectors of rows that a multiprocessor has asked for, or holds. */
+static int in_flight(const Rows *r) { return r->blocks * r->rows * r->w * r->v; }
+
+/* Do all rows read something again when they are nearly done? That wait is hidden by other blocks only. */
+static bool reads_late(const Rows *r)
+{
+    for (int i = 0; i < r->slot.n; i++) if (!r->slot.at[i].store && passes_by(&r->slot.at[i])) return true;
+    return false;
+}
+
+/* Fewer threads with more of the row each, where more of it is in flight then. */
+static void take_few(Rows *r, int64_t nvec, int besides)
+{
+    const Rows many = *r;
+    const int64_t v = (nvec + FEW_THREADS - 1) / FEW_THREADS;
+    const int each = words_kept(r, r->again);
+    if (v <= VECTORS_MOST && v * each <= WORDS_MOST) take_shape(r, tight(nvec, v, FEW_THREADS), v, each, common(r, v) + besides);
+    if (in_flight(r) <= in_flight(&many)) *r = many;
+}
+
 /* Short rows: few vectors for each thread, the threads of a warp or some. */
 static bool choose_short(Rows *r)
 {
@@ -362,6 +383,7 @@ static bool choose_short(Rows *r)
         int64_t v = (nvec + w - 1) / w;
         if (v > (w > 32 && words_outside(r) > COMMON ? VECTORS_COMMON : w == 32 && reductions(r) > 1 ? VECTORS_WAITS : VECTORS) || (v * each > WORDS && !(v == 1 && each <= 96))) continue;
         take_shape(r, tight(nvec, v, w), v, each, common(r, v));
+        if (w > FEW_THREADS && !exact(r) && reads_late(r)) take_few(r, nvec, reductions(r) > 1 ? FEW_WORKING : 0);
         return true;
     }
     return false;
@@ -390,6 +412,7 @@ static bool choose_plain(Rows *r, bool any)
     int64_t v = (nvec + best_w - 1) / best_w;
     take_shape(r, tight(nvec, v, best_w), v, words_kept(r, r->again), common(r, v));
     if (want->blocks) r->blocks = want->blocks;
+    if (!want->threads && !want->blocks && r->blocks <= ENOUGH_BLOCKS && in_flight(r) < IN_FLIGHT) take_few(r, nvec, 0);
     return any || r->blocks >= BLOCKS || (reductions(r) == 1 && r->need >= BUSY_WORDS && exact(r));
 }
 
