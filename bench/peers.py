@@ -1,7 +1,7 @@
 """Sinter beside ONNX Runtime, OpenVINO and PyTorch (Inductor), on one processor or two.
 
-Method: each engine is a process of its own, pinned to the same processors, with its own threads; while one runs, the others wait for a word from this
-process (threads of several pools in one process disturb each other). Engines take turns: in each round each runs the model a number of times, in an order
+Method: each engine is a process of its own, pinned to the same processors, with its own threads; while one runs, the others are stopped
+(several pools in one process disturb each other, and some pools' threads turn in circles for a while after a run). Engines take turns: in each round each runs the model a number of times, in an order
 that changes from round to round. Of each turn the median counts; of all rounds the table gives the median of these, the spread (quartiles apart, as a part
 of the median), and the ratio of the fastest peer to sinter, taken in each round.
 
@@ -225,6 +225,11 @@ class Worker:
         self.p = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--worker", engine, folder, str(threads), lib],
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True)
         self.about = self.listen()
+        self.signal(signal.SIGSTOP)
+
+    def signal(self, what):
+        if self.p.poll() is None:
+            os.killpg(self.p.pid, what)
 
     def listen(self):
         """Its next line. One that says nothing for too long is ended, with what it started (compilers)."""
@@ -238,14 +243,17 @@ class Worker:
     def turn(self, n):
         if self.p.poll() is not None:
             return None
+        self.signal(signal.SIGCONT)
         self.p.stdin.write("%d\n" % n)
         self.p.stdin.flush()
         got = self.listen()
+        self.signal(signal.SIGSTOP)
         if "ms" not in got:
             self.about = got
         return got.get("ms")
 
     def close(self):
+        self.signal(signal.SIGCONT)
         self.p.stdin.close()
         try:
             self.p.wait(10)
