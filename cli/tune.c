@@ -41,12 +41,12 @@ static double kernel_seconds(Ctx *cx, Arena *a, Program *p, const char *name)
 }
 
 /* Do the kernels with this name run in a library? */
-static bool in_library(Ctx *cx, Arena *a, Program *p, const char *name)
+static bool runs_in_library(Ctx *cx, Arena *a, Program *p, const char *name)
 {
     int n;
     const SegmentEvidence *e = program_evidence(cx, p, a, &n);
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < e[i].nkernel; k++) if (!strcmp(e[i].kernel[k].structure, name) && e[i].kernel[k].library) return true;
+    for (int i = 0; i < n && name; i++)
+        for (int k = 0; k < e[i].nkernel; k++) if (e[i].kernel[k].structure && !strcmp(e[i].kernel[k].structure, name) && e[i].kernel[k].library) return true;
     return false;
 }
 
@@ -81,7 +81,7 @@ static void trial_guarded(Ctx *cx, void *arg)
         program_run(cx, p[k], a, j->t->in.t, out[k], NULL);
     }
     if (!w->kernel && same_graph(cx, a, p)) return;      /* nothing to cut: not a candidate */
-    if (w->sched.library && !in_library(cx, a, p[1], w->kernel)) return;
+    if (w->sched.library && !runs_in_library(cx, a, p[1], w->kernel)) return;
     for (int i = 0; i < TURNS; i++)
         for (int k = 0; k < 2; k++) {
             RunStats st;

@@ -5,12 +5,12 @@
 
 const char *const sub_kind_name[SUB_COUNT] = { "map", "rows", "dot", "stream", "scan", "scatter", "call" };
 
-static const char *origin_name(Arena *a, const Origin *o) { return o->name && *o->name ? arena_fmt(a, "%s %s", o->op, o->name) : o->op; }
+static const char *made_from(Arena *a, const Origin *o) { return o->name && *o->name ? arena_fmt(a, "%s %s", o->op, o->name) : o->op; }
 
 static const char *operator_name(Arena *a, const Segment *s, const Node *n)
 {
     const Origin *o = &s->g->origin.at[n->origin];
-    return o->op ? origin_name(a, o) : prim_info[n->op].name;
+    return o->op ? made_from(a, o) : prim_info[n->op].name;
 }
 
 static void kernel_operators(Arena *a, const Segment *s, const Part *p, KernelEvidence *k)
@@ -20,7 +20,7 @@ static void kernel_operators(Arena *a, const Segment *s, const Part *p, KernelEv
     for (int i = 0; i < p->sub->nnode + p->sub->nstore; i++) {
         const Node *n = i < p->sub->nnode ? p->sub->node[i] : p->sub->store[i - p->sub->nnode].into;
         const Origin *o = &s->g->origin.at[n->origin];
-        for (int j = 0; j < o->nalso; j++) if (!seen[o->also[j]]++) vec_push(a, &names, origin_name(a, &s->g->origin.at[o->also[j]]));
+        for (int j = 0; j < o->nalso; j++) if (!seen[o->also[j]]++) vec_push(a, &names, made_from(a, &s->g->origin.at[o->also[j]]));
         if (seen[n->origin]++ || o->nalso) continue;
         vec_push(a, &names, operator_name(a, s, n));
     }

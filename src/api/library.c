@@ -150,7 +150,7 @@ static bool form_step(Match *m, LibStep s)
 
 static bool chain_walk(Match *m, const Node *n, Dim *const *idx, int depth)
 {
-    Seen s;
+    Seen s = { 0 };
     if (depth > DEEP || !seen_through(m, n, idx, &s)) return refuse_match(m, "too much follows the sum");
     n = s.node;
     if (s.npred) return refuse_match(m, "what follows the sum is read through padding");
@@ -172,7 +172,7 @@ static bool chain_walk(Match *m, const Node *n, Dim *const *idx, int depth)
             }
     if (n->op == OP_add || n->op == OP_mul || n->op == OP_sub)
         for (int i = 0; i < (n->op == OP_sub ? 1 : 2); i++) {
-            Seen o;
+            Seen o = { 0 };
             if (!reaches(m, n->in[i], 0) || reaches(m, n->in[1 - i], 0)) continue;
             if (!chain_walk(m, n->in[i], s.idx, depth + 1)) return false;
             if (!seen_through(m, n->in[1 - i], s.idx, &o) || !form_reads(m, o.node) || o.npred) return refuse_match(m, "what follows the sum computes another operand");

@@ -91,7 +91,7 @@ const LibForm *library_form(Arena *a, Graph *g, const Subgraph *sub, const char 
 bool library_turns(const LibForm *f);                        /* a product of matrices that could be a convolution: its rows are places of an image */
 LibRun *library_run(Ctx *cx, const Segment *s, const Part *p, const int64_t *syms, char *why, size_t nwhy);
 void library_settle(Ctx *cx, Segment *s);                    /* those of fixed sizes, once for the segment; who has none runs its own kernel */
-static inline bool in_library(const Part *p) { return p->library && p->loops->sched.library; }
+static inline bool in_library(const Part *p) { return p->library && p->loops && p->loops->sched.library; }
 
 /* joint.c: which parts are launched together, before they are built; a launch of them from those that each would be; its table, once addresses are known. */
 void segment_join(Ctx *cx, Segment *s);

@@ -658,6 +658,7 @@ static bool index_inside(Cone *c, const Node *n, Dim *const *idx, Dim **in, int 
     const Visit *v = visit_get(c->f, n);
     if (v && v->place == PLACE_in && !v->result && (v->dep & DEP_x)) {
         for (int k = 0; k < n->rank; k++) {
+            ASSERT(at[k]);
             if (at[k]->kind == DIM_idx && (v->idx[k]->kind == DIM_idx ? at[k]->a == v->idx[k]->a : dim_is_const(v->idx[k]))) in[at[k]->var] = v->idx[k];
             for (int i = 0; at[k]->kind == DIM_sum && v->idx[k]->kind == DIM_sum && at[k]->n == v->idx[k]->n && at[k]->c == v->idx[k]->c && i < at[k]->n; i++)      /* a part's place */
                 for (int j = 0; j < at[k]->n; j++) {

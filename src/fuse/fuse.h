@@ -24,6 +24,9 @@ Plan *plan_make(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, bool fuse, bo
 /* Rewrites the graph so that results of convolutions, and what is computed from them, lie in memory with their channels last. Before planning. */
 void layout_choose(Ctx *cx, Arena *a, Graph *g, int lanes);
 
+/* Is each element computed of the operands' elements at its place? */
+static inline bool by_element(const Node *n) { return prim_info[n->op].elementwise || n->op == OP_where || n->op == OP_cast || n->op == OP_bitcast; }
+
 /* ---- joins.c --------------------------------------------------------------------------------------------------------------------------------- */
 /* Moves joins behind elementwise nodes. */
 void joins_choose(Ctx *cx, Arena *a, Graph *g);

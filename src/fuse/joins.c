@@ -11,7 +11,6 @@ enum { MOST_PIECES = 4, MOST_DEEP = 8 };
 
 typedef struct Cutting { Graph *g; int *uses, known, axis; Dim *start, *size; bool bad; } Cutting;    /* uses: of the first `known` nodes; others are new, for one reader */
 
-static bool pointwise(const Node *x) { return prim_info[x->op].elementwise || x->op == OP_cast || x->op == OP_bitcast || x->op == OP_where; }
 static bool read_once(const Cutting *c, const Node *x) { return x->id >= c->known || c->uses[x->id] == 1; }
 
 /* The piece of x, a node of the join's shape. */
@@ -24,7 +23,7 @@ static Node *cut(Cutting *c, Node *x, int depth)
         dims[k] = k == c->axis ? c->size : x->dims[k];
         idx[k] = dim_idx(g, k, dims[k]);
     }
-    if (pointwise(x) && depth < MOST_DEEP && read_once(c, x)) {
+    if (by_element(x) && depth < MOST_DEEP && read_once(c, x)) {
         Node *in[3], proto = *x;
         for (int i = 0; i < x->nin; i++) in[i] = cut(c, x->in[i], depth + 1);
         proto.in = in; proto.dims = dims;
@@ -43,7 +42,7 @@ static Node *joins_better(Graph *g, Node *old, Node *now, void *arg)
 {
     Cutting *c = arg;
     int at = -1;
-    if (!pointwise(now)) return NULL;
+    if (!by_element(now)) return NULL;
     for (int i = 0; i < now->nin; i++) if (now->in[i]->op == OP_join && c->uses[old->in[i]->id] == 1) at = i;
     if (at < 0 || now->in[at]->nin > MOST_PIECES) return NULL;
     Node *join = now->in[at], *piece[MOST_PIECES], *in[3], proto = *now;

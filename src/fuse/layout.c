@@ -29,8 +29,6 @@ typedef struct Layout {
 /* Something that a node reads: node at idx, expressions over the reader's axes. */
 typedef struct Source { const Node *node; Dim *const *idx; } Source;
 
-static bool pointwise(const Node *n) { return prim_info[n->op].elementwise || n->op == OP_where || n->op == OP_cast || n->op == OP_bitcast; }
-
 static Source source_of(const Layout *l, const Node *reader, const Node *x)
 {
     if (x->op == OP_view) return (Source){ x->in[0], x->view.idx };
@@ -46,10 +44,10 @@ static bool body_sources(const Layout *l, const Node *n, Dim *const *idx, Source
         Dim **to = NEWS(l->arena, Dim *, n->view.nidx + 1);
         for (int k = 0; k < n->view.nidx; k++) to[k] = dim_subst(l->g, n->view.idx[k], n->rank, idx);
         const Node *x = n->in[0];
-        if (!n->view.npred && pointwise(x) && g_count(l->g, x) == g_count(l->g, n) && l->uses[n->id] == 1 && l->uses[x->id] == 1) return body_sources(l, x, to, out, count, depth + 1);
+        if (!n->view.npred && by_element(x) && g_count(l->g, x) == g_count(l->g, n) && l->uses[n->id] == 1 && l->uses[x->id] == 1) return body_sources(l, x, to, out, count, depth + 1);
         n = x;
         idx = to;
-    } else if (pointwise(n) && l->uses[n->id] == 1 && depth < 64) {
+    } else if (by_element(n) && l->uses[n->id] == 1 && depth < 64) {
         for (int i = 0; i < n->nin; i++) if (!body_sources(l, n->in[i], idx, out, count, depth + 1)) return false;
         return true;
     }
@@ -335,7 +333,7 @@ static Node *padded(Layout *l, const Node *n, Node *v, int kept)
     Graph *g = l->g;
     const Node *x = n->op == OP_view ? n->in[0] : NULL;
     if (!x || !v || v->op != OP_view || !v->view.npred || l->uses[n->id] != 1) return NULL;
-    bool alone = l->uses[x->id] == 1 && (pointwise(x) || x->op == OP_fold || x->op == OP_join);
+    bool alone = l->uses[x->id] == 1 && (by_element(x) || x->op == OP_fold || x->op == OP_join);
     if (!alone && size_of(l, n) < MANY_PRODUCTS * size_of(l, x)) return NULL;
     Node *m = v->in[0];
     View to = v->view;
@@ -383,9 +381,9 @@ static Node *permuted(Layout *l, const Node *n, const Node *through, const int *
     Graph *g = l->g;
     g->cur_origin = n->origin;
     bool alone = l->uses[n->id] == 1 && depth <= 64;
-    if (alone && !through && n->op == OP_view && !n->view.npred && pointwise(n->in[0]) && l->uses[n->in[0]->id] == 1 && g_count(g, n->in[0]) == g_count(g, n))
+    if (alone && !through && n->op == OP_view && !n->view.npred && by_element(n->in[0]) && l->uses[n->in[0]->id] == 1 && g_count(g, n->in[0]) == g_count(g, n))
         return permuted(l, n->in[0], n, perm, sum, depth + 1);
-    if (!pointwise(n) || !alone) {
+    if (!by_element(n) || !alone) {
         Node *v = layout_value(l, n);
         if (through) v = g_view(g, v, through->rank, through->dims, &through->view);
         v = g_transpose(g, v, perm);
@@ -450,7 +448,7 @@ void layout_choose(Ctx *cx, Arena *a, Graph *g, int lanes)
         if ((id & 255) == 0) ctx_poll(cx);
         if (!l->live[id]) continue;
         if (x->op == OP_fold) order_fold(l, x);
-        else if (chosen && (pointwise(x) || x->op == OP_join)) order_pointwise(l, x);
+        else if (chosen && (by_element(x) || x->op == OP_join)) order_pointwise(l, x);
         chosen += l->order[id] != NULL;
     }
     if (!chosen) return;

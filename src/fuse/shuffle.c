@@ -15,8 +15,6 @@ enum { MOST_PERMUTED = 1 << 20, DEPTH = 64 };        /* bytes of a constant */
 
 typedef struct Shuffle { Graph *g; Arena *arena; int axis; Dim *to, *back; } Shuffle;       /* p and q, over the variable of the axis */
 
-static bool by_element(const Node *n) { return prim_info[n->op].elementwise || n->op == OP_where || n->op == OP_cast || n->op == OP_bitcast; }
-
 static bool known_now(const Node *n, int depth)
 {
     if (n->op == OP_const) return true;

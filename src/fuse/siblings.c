@@ -31,7 +31,7 @@ typedef struct Siblings {
 } Siblings;
 
 static bool follows_pointwise(const Node *n) { return (prim_info[n->op].elementwise && n->nin <= 2) || n->op == OP_cast; }
-static bool commutes(Op op) { return op == OP_add || op == OP_mul || op == OP_max || op == OP_min; }
+static bool either_way(Op op) { return op == OP_add || op == OP_mul || op == OP_max || op == OP_min; }
 
 /* The axis of a constant whose index is the axis c of the view, alone. -1: there is none, or c stands in another index as well. */
 static int axis_along(Graph *g, const Node *v, int c)
@@ -74,7 +74,7 @@ static bool is_sibling(Graph *g, Node *f, Sibling *s)
 }
 
 /* Indices that differ in the extent of one axis only: e over c of one extent, and its like over the other. */
-static bool same_index(Graph *g, const Node *v, const Node *w, int c)
+static bool same_columns(Graph *g, const Node *v, const Node *w, int c)
 {
     if (v->view.nidx != w->view.nidx || v->in[0]->rank != w->in[0]->rank) return false;
     for (int j = 0; j < v->view.nidx; j++) {
@@ -89,7 +89,7 @@ static bool are_siblings(Graph *g, const Sibling *a, const Sibling *b)
     const Node *x = a->fold->in[0], *y = b->fold->in[0];
     if (a->left->in[0] != b->left->in[0] || x->rank != y->rank || a->fold->axes != b->fold->axes || a->column != b->column || a->at != b->at) return false;
     for (int k = 0; k < x->rank; k++) if (k != a->column && x->dims[k] != y->dims[k]) return false;
-    return same_index(g, a->left, b->left, a->column) && same_index(g, a->right, b->right, a->column);
+    return same_columns(g, a->left, b->left, a->column) && same_columns(g, a->right, b->right, a->column);
 }
 
 /* The axis of the fold's result that the column is. */
@@ -110,11 +110,11 @@ static bool same_step(Siblings *s, const Node *v, const Node *w, int axis)
     if (s->uses[v->id] != 1 || s->uses[w->id] != 1 || s->kept[v->id] || s->kept[w->id]) return false;
     if (a == b || a->op != b->op || a->dt != b->dt || !follows_pointwise(a) || a->rank != v->rank || (a->op == OP_cast && a->saturate != b->saturate)) return false;
     if (a->nin < 2) return true;
-    if (!commutes(a->op) && (a->in[0] == v) != (b->in[0] == w)) return false;
+    if (!either_way(a->op) && (a->in[0] == v) != (b->in[0] == w)) return false;
     const Node *x = beside(a, v), *y = beside(b, w);
     if (x->op != OP_view || y->op != OP_view || x->view.npred || y->view.npred) return false;
     if (x->in[0] == y->in[0] && x->in[0]->rank == 0) return x->in[0]->op == OP_const;
-    return view_of_const(x) && view_of_const(y) && axis_along(s->g, x, axis) >= 0 && axis_along(s->g, x, axis) == axis_along(s->g, y, axis) && same_index(s->g, x, y, axis);
+    return view_of_const(x) && view_of_const(y) && axis_along(s->g, x, axis) >= 0 && axis_along(s->g, x, axis) == axis_along(s->g, y, axis) && same_columns(s->g, x, y, axis);
 }
 
 static void family_follow(Siblings *s, Family *f)
@@ -155,7 +155,7 @@ static Node *joined_const(Graph *g, int n, const Node *const *part, int axis)
 static Node *joined_view(Siblings *s, int n, const Node *const *v, int c, int rank, Dim *const *dims)
 {
     Graph *g = s->g;
-    const Node *part[MOST_SIBLINGS];
+    const Node *part[MOST_SIBLINGS] = { NULL };
     Dim *idx[MAX_RANK];
     int at = axis_along(g, v[0], c);
     for (int i = 0; i < n; i++) part[i] = v[i]->in[0];
@@ -181,8 +181,8 @@ static Node *make_joined(Siblings *s, const Family *f, const Node *fold)
     Sibling now;
     const Sibling *first = &f->of.at[0];
     int n = f->of.n, c = first->column, axis = result_axis(first);
-    Node *last[MOST_SIBLINGS];
-    const Node *right[MOST_SIBLINGS];
+    Node *last[MOST_SIBLINGS] = { NULL };
+    const Node *right[MOST_SIBLINGS] = { NULL };
     Dim *dims[MAX_RANK], *width = dim_const(g, 0);
     if (!is_sibling(g, (Node *)fold, &now) || now.column != c || now.at != first->at) return NULL;
     for (int i = 0; i < n; i++) { width = dim_add(g, width, f->of.at[i].fold->in[0]->dims[c]); right[i] = f->of.at[i].right; last[i] = f->of.at[i].fold; }
@@ -195,8 +195,8 @@ static Node *make_joined(Siblings *s, const Family *f, const Node *fold)
     sum.in = &x; sum.dims = dims;
     y = graph_add(g, &sum);
     for (int step = 0; step < f->steps; step++) {
-        const Node *other[MOST_SIBLINGS];
-        Node *next[MOST_SIBLINGS];
+        const Node *other[MOST_SIBLINGS] = { NULL };
+        Node *next[MOST_SIBLINGS] = { NULL };
         for (int i = 0; i < n; i++) { next[i] = s->reader[last[i]->id]; other[i] = beside(next[i], last[i]); }
         joined_origin(s, n, next);
         Node proto = *next[0], *of[2] = { y, y };

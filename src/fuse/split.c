@@ -153,7 +153,7 @@ static bool cascade_split(Arena *a, Graph *g, const Cascade *q, Node **to)
     const Stream *s = &q->stream;
     Dim *n = q->space[s->axis], *parts = dim_ceildiv(g, n, dim_const(g, PART_STEPS));
     Splitting t = { .g = g, .arena = a, .q = q, .along = true };
-    Node *part[MAX_FOLDS];
+    Node *part[MAX_FOLDS] = { NULL };
     for (int i = 0; i < s->nfold; i++) {             /* a maximum needs no other; sums count as 1 for one another */
         const StreamFold *f = &s->fold[i];
         space_set(&t, a, f, NULL, n);
@@ -173,7 +173,7 @@ static bool cascade_split(Arena *a, Graph *g, const Cascade *q, Node **to)
         stand_add(&end, f->cur, pivot_guarded(g, to[i], true), false);
         stand_add(&end, f->node, to[i], false);
     }
-    Node *sum[MAX_FOLDS];
+    Node *sum[MAX_FOLDS] = { NULL };
     for (int i = 0; i < s->nfold; i++) {             /* at the whole maximum */
         const StreamFold *f = &s->fold[i];
         if (f->pivot) continue;
@@ -255,7 +255,7 @@ void cascades_split(Ctx *cx, Arena *a, Graph *g)
         cascades_find(cx, a, g, &all);
         for (int i = 0; i < all.n && !again; i++) {
             const Cascade *q = all.at.at[i];
-            Node *to[MAX_FOLDS];
+            Node *to[MAX_FOLDS] = { NULL };
             int origin = g->cur_origin;
             bool done = splits(g, q) && cascade_split(a, g, q, to);
             g->cur_origin = origin;

@@ -214,11 +214,8 @@ static int last_use(const Rows *r, const Slot *s, bool again)
 static int words_kept(const Rows *r, bool again)
 {
     int most = 1, read = 0, words = 0;
-    for (int i = 0; i < r->slot.n; i++) {
-        if (r->slot.at[i].store || passes_by(&r->slot.at[i])) continue;
-        read++;
-        words += (r->e * (int)dtype_size(r->slot.at[i].dt) + 3) / 4;
-    }
+    for (int i = 0; i < r->slot.n; i++)
+        if (!r->slot.at[i].store && !passes_by(&r->slot.at[i])) { read++; words += (r->e * (int)dtype_size(r->slot.at[i].dt) + 3) / 4; }
     if (r->nloop == 1 && read > READ_WELL) most = words;       /* a single loop: all that it reads is asked for before */
     for (int l = 0; l < r->nloop; l++) {
         int w = 0;
@@ -261,10 +258,8 @@ static void mark_kept(Rows *r, bool again)
 static int wide_folds(const Rows *r)
 {
     for (int l = 0; l < r->nloop; l++)
-        for (int i = 0; i < r->loop[l]->stmt.n; i++) {
-            const KStmt *s = &r->loop[l]->stmt.at[i];
-            if (s->kind == KS_update && dtype_size(dtype_info[s->fold->dt].compute) == 8) return WIDE;
-        }
+        for (int i = 0; i < r->loop[l]->stmt.n; i++)
+            if (r->loop[l]->stmt.at[i].kind == KS_update && dtype_size(dtype_info[r->loop[l]->stmt.at[i].fold->dt].compute) == 8) return WIDE;
     return 0;
 }
 
@@ -353,8 +348,7 @@ static int reductions(const Rows *r)
     return n;
 }
 
-/* Vectors of rows that a multiprocessor has asked for, or holds. */
-static int in_flight(const Rows *r) { return r->blocks * r->rows * r->w * r->v; }
+static int in_flight(const Rows *r) { return r->blocks * r->rows * r->w * r->v; }      /* vectors of rows that a multiprocessor has asked for, or holds */
 
 /* Do all rows read something again when they are nearly done? That wait is hidden by other blocks only. */
 static bool reads_late(const Rows *r)
@@ -368,8 +362,7 @@ static void take_few(Rows *r, int64_t nvec, int besides)
 {
     const Rows many = *r;
     const int64_t v = (nvec + FEW_THREADS - 1) / FEW_THREADS;
-    const int each = words_kept(r, r->again);
-    if (v <= VECTORS_MOST && v * each <= WORDS_MOST) take_shape(r, tight(nvec, v, FEW_THREADS), v, each, common(r, v) + besides);
+    if (v <= VECTORS_MOST && v * words_kept(r, r->again) <= WORDS_MOST) take_shape(r, tight(nvec, v, FEW_THREADS), v, words_kept(r, r->again), common(r, v) + besides);
     if (in_flight(r) <= in_flight(&many)) *r = many;
 }
 

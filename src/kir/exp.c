@@ -68,7 +68,7 @@ static KVal *add_val(LoopKernel *k, KBlock *b, KVal proto)
 static KVal *add_ew(LoopKernel *k, KBlock *b, Op op, KVal *x, KVal *y) { return add_val(k, b, (KVal){ .kind = KV_ew, .op = op, .nin = y ? 2 : 1, .in = { x, y }, .node = x->node }); }
 
 /* The one fold of a loop that only computes values for it. */
-static KFold *only_fold(const KLoop *o)
+static KFold *single_sum(const KLoop *o)
 {
     KFold *f = NULL;
     if (!o->vector || o->blocked || o->from || o->split || o->tile > 1) return NULL;
@@ -92,7 +92,7 @@ bool kernel_pivot(LoopKernel *k)
     }
     if (to < 0) return false;
     KLoop *first = b->stmt.at[at].loop, *sums = b->stmt.at[to].loop;
-    KFold *max = only_fold(first), *sum = only_fold(sums);
+    KFold *max = single_sum(first), *sum = single_sum(sums);
     if (!max || !sum || !sum->power || first->var != sums->var || first->extent != sums->extent || dim_hint(k->g, first->extent) <= PIVOT_LEAST) return false;
     KVal *less = sum->power, *largest = less->in[1], *total = sum->result;
     int *uses = NEWS(k->arena, int, k->nval + 1);
