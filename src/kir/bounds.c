@@ -316,6 +316,7 @@ static bool pred_of_rows(const LoopKernel *k, const KLoop *o, const KBlock *b, P
         const KStmt *s = &b->stmt.at[i];
         if (s->kind == KS_loop && pred_of_rows(k, o, s->loop->body, found, before, after)) return true;
         if (s->kind != KS_val || s->val->kind != KV_load || s->val->nopnd || (k->vec_var && dim_uses(s->val->at.off, k->vec_var->var))) continue;
+        if (!dim_uses(s->val->at.off, k->row_var->var)) continue;      /* or the predicate alone tells rows apart: without it there is one sum for all */
         for (int q = 0; q < s->val->at.npred; q++) {
             *found = s->val->at.pred[q];
             if (dim_outside(k->g, found->e, found->n, k->row_var, o->var, before, after) && (*before || *after) && *before + *after <= MOST_OUTSIDE) return true;
