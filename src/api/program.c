@@ -310,11 +310,20 @@ static void walk(Ctx *cx, Program *p, Arena *a, const Tensor *in, Tensor *out, c
 
 bool program_compiling(Program *p) { return background_busy(p->opt.background); }
 
+typedef struct Preparing { Program *p; Arena *arena; const Tensor *in; } Preparing;
+
+static void prepare_guarded(Ctx *cx, void *arg)
+{
+    Preparing *w = arg;
+    walk(cx, w->p, w->arena, w->in, NULL, NULL, false, true);
+}
+
 void program_prepare(Ctx *cx, Program *p, const Tensor *in)
 {
-    Arena *a = arena_new(cx);
-    walk(cx, p, a, in, NULL, NULL, false, true);
-    arena_free(a);
+    Preparing w = { p, arena_new(cx), in };
+    Status made = guard_call(cx, prepare_guarded, &w);
+    arena_free(w.arena);
+    if (made != E_OK) fail_again(cx);
 }
 
 void program_run(Ctx *cx, Program *p, Arena *a, const Tensor *in, Tensor *out, const size_t *out_bytes)
