@@ -21,9 +21,9 @@ static const double gain_least = 0.03, share_least = 0.01;   /* a record needs 3
 
 typedef struct Trial { bool unfused; const char *off, *kernel; Sched sched; } Trial;
 typedef struct Times { double own, other; bool same; } Times; /* medians of the kernel, or of the whole run; the results agree */
-typedef struct Tunable { const char *name, *bucket; const LoopKernel *loops; double seconds, best; SchedSearch *search; CostModel *model; int fitted; bool done, library, turns; } Tunable;       /* library: one could compute it; turns: as a convolution and as a product */
+typedef struct Tunable { const char *name, *bucket; const LoopKernel *loops; double seconds, best; SchedSearch *search; CostModel *model; int fitted; bool done, lib, turns; } Tunable;       /* lib: a library could compute it; turns: as a convolution and as a product */
 /* example: all trials of this machine, `known` of them from earlier runs; modelled: trials that the learned model chose */
-typedef struct Tuner { Cli *c; const OnnxModel *m; Inputs in; Records *records; const Target *target; double end; int trials, found, known, modelled, library; VEC(Example) example; Fitting *fitting; } Tuner;
+typedef struct Tuner { Cli *c; const OnnxModel *m; Inputs in; Records *records; const Target *target; double end; int trials, found, known, modelled, lib; VEC(Example) example; Fitting *fitting; } Tuner;
 
 /* Of the kernels with this name, and of what copies operands for them; NULL: of all. */
 static double kernel_seconds(Ctx *cx, Arena *a, Program *p, const char *name)
@@ -46,7 +46,7 @@ static bool runs_in_library(Ctx *cx, Arena *a, Program *p, const char *name)
     int n;
     const SegmentEvidence *e = program_evidence(cx, p, a, &n);
     for (int i = 0; i < n && name; i++)
-        for (int k = 0; k < e[i].nkernel; k++) if (e[i].kernel[k].structure && !strcmp(e[i].kernel[k].structure, name) && e[i].kernel[k].library) return true;
+        for (int k = 0; k < e[i].nkernel; k++) if (e[i].kernel[k].structure && !strcmp(e[i].kernel[k].structure, name) && e[i].kernel[k].lib) return true;
     return false;
 }
 
@@ -81,7 +81,7 @@ static void trial_guarded(Ctx *cx, void *arg)
         program_run(cx, p[k], a, j->t->in.t, out[k], NULL);
     }
     if (!w->kernel && same_graph(cx, a, p)) return;      /* nothing to cut: not a candidate */
-    if (w->sched.library && !runs_in_library(cx, a, p[1], w->kernel)) return;
+    if (w->sched.lib && !runs_in_library(cx, a, p[1], w->kernel)) return;
     for (int i = 0; i < TURNS; i++)
         for (int k = 0; k < 2; k++) {
             RunStats st;
@@ -219,11 +219,11 @@ static void tune_library(Tuner *t, Tunable *k)
 {
     static const int calls[] = { 1, 2, 4, 12 };
     for (size_t i = 0; i < COUNT_OF(calls) * (k->turns ? 2 : 1) && time_now() < t->end; i++) {
-        Trial w = { .kernel = k->name, .sched = { .library = calls[i % COUNT_OF(calls)], .window = i >= COUNT_OF(calls) } };
+        Trial w = { .kernel = k->name, .sched = { .lib = calls[i % COUNT_OF(calls)], .window = i >= COUNT_OF(calls) } };
         char *choice = tuned_choice(t->c->arena, t->target, &w.sched);
         Times x = { 0 };
         tell(t, choice);
-        t->library++;
+        t->lib++;
         bool wins = trial_wins(t, &w, k->best, &x);
         if (!(x.own > 0)) return;        /* it cannot after all */
         if (!wins) continue;
@@ -234,11 +234,11 @@ static void tune_library(Tuner *t, Tunable *k)
 
 static void tune_kernels(Tuner *t, int n, Tunable *k)
 {
-    char why[256] = "SN_LIBRARY says none";
-    bool none = t->c->cx->opt.library && !strcmp(t->c->cx->opt.library, "none");
-    Lib *l = none || !t->target->api->library ? NULL : t->target->api->library(t->target->device, why, sizeof why);
-    if (t->target->api->library && !flag_given(t->c, FLAG_json)) printf("library for contractions: %s\n", l ? lib_version(l) : why);
-    for (int i = 0; l && i < n && time_now() < t->end; i++) if (k[i].library) tune_library(t, &k[i]);
+    char why[256] = "SN_LIB says none";
+    bool none = t->c->cx->opt.lib && !strcmp(t->c->cx->opt.lib, "none");
+    Lib *l = none || !t->target->api->lib ? NULL : t->target->api->lib(t->target->device, why, sizeof why);
+    if (t->target->api->lib && !flag_given(t->c, FLAG_json)) printf("library for contractions: %s\n", l ? lib_version(l) : why);
+    for (int i = 0; l && i < n && time_now() < t->end; i++) if (k[i].lib) tune_library(t, &k[i]);
     for (bool more = true; more;) {
         more = false;
         for (int i = 0; i < n && time_now() < t->end; i++) {
@@ -266,8 +266,8 @@ static int tunables(Tuner *t, Program *p, Tunable *k)
             if (at == MOST_KERNELS) continue;
             if (at == n) k[n++] = (Tunable){ .name = v->structure, .bucket = sched_bucket(t->c->arena, v->loops), .loops = v->loops, .best = 1 - gain_least };
             k[at].seconds += v->seconds;
-            k[at].library |= v->library_fits;
-            k[at].turns |= v->library_turns;
+            k[at].lib |= v->lib_fits;
+            k[at].turns |= v->lib_turns;
         }
     qsort(k, (size_t)n, sizeof *k, by_seconds);
     while (n && k[n - 1].seconds < share_least * all) n--;
@@ -320,7 +320,7 @@ int cmd_tune(Cli *c)
     }
     if (export) exported = records_export(cx, t.records, export);
     if (flag_given(c, FLAG_json)) {
-        print_json(json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "records", path, "trials", t.trials, "library_trials", t.library, "found", t.found, "modelled", t.modelled, "known", t.known, "imported", imported, "exported", exported));
+        print_json(json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "records", path, "trials", t.trials, "library_trials", t.lib, "found", t.found, "modelled", t.modelled, "known", t.known, "imported", imported, "exported", exported));
         return EXIT_FINE;
     }
     if (c->narg) printf("%d trials, %d found faster; records in %s\n", t.trials, t.found, path);

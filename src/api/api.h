@@ -43,8 +43,8 @@ typedef struct KernelEvidence {         /* one launch of a segment */
     int64_t read_bytes, write_bytes;    /* logical: each buffer once, at the last bound sizes */
     bool once, interpreted;
     bool joined;                        /* a part of the launch before it */
-    bool library, library_fits, library_turns;       /* runs in a library; could; could as a convolution and as a product */
-    const char *library_note;           /* which function runs, "oneDNN 2.6.3 brgconv:avx512_core, 4 calls", or why none does or could; NULL: nothing stands in the way */
+    bool lib, lib_fits, lib_turns;       /* runs in a library; could; could as a convolution and as a product */
+    const char *lib_note;           /* which function runs, "oneDNN 2.6.3 brgconv:avx512_core, 4 calls", or why none does or could; NULL: nothing stands in the way */
     bool packs;                         /* copies an operand for the kernel behind it */
     double seconds;                     /* median of the profiled runs; 0 when not measured */
 } KernelEvidence;

@@ -92,10 +92,10 @@ void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds
         k[i].source = p->loops ? src->text : NULL;
         k[i].joined = joined_before(s, i);
         k[i].note = p->note;
-        k[i].library = in_library(p);
-        k[i].library_fits = p->library != NULL;
-        k[i].library_turns = p->library && library_turns(p->library);
-        k[i].library_note = p->library_note;
+        k[i].lib = in_library(p);
+        k[i].lib_fits = p->lib != NULL;
+        k[i].lib_turns = p->lib && library_turns(p->lib);
+        k[i].lib_note = p->lib_note;
         k[i].once = s->part[i].once;
         k[i].seconds = seconds ? seconds[i] : 0;
         kernel_operators(a, s, p, &k[i]);

@@ -21,7 +21,7 @@ static const char *time_str(Arena *a, double s)
     return s < 1e-3 ? arena_fmt(a, "%.2f us", s * 1e6) : s < 1 ? arena_fmt(a, "%.2f ms", s * 1e3) : arena_fmt(a, "%.3f s", s);
 }
 
-static bool is_generated(const KernelEvidence *k) { return k->source && !k->interpreted && !k->library; }
+static bool is_generated(const KernelEvidence *k) { return k->source && !k->interpreted && !k->lib; }
 
 EvidenceSum evidence_sum(Arena *a, int n, const SegmentEvidence *e)
 {
@@ -58,7 +58,7 @@ static bool wants_source(const ExplainOptions *o, const KernelEvidence *k)
 
 static const char *how(const KernelEvidence *k)
 {
-    return k->interpreted ? "interpreted" : k->library ? "library" : !k->source ? "call" : k->once ? "once" : k->kind;
+    return k->interpreted ? "interpreted" : k->lib ? "library" : !k->source ? "call" : k->once ? "once" : k->kind;
 }
 
 /* Operators of a kernel on lines of about 100 columns, from column `from` on. */
@@ -89,7 +89,7 @@ static void segment_text(Arena *a, Text *t, const SegmentEvidence *e, const Expl
         text_add(t, " %11s  ", k->joined ? "same launch" : timed && !k->once ? time_str(a, k->seconds) : "-");
         add_nodes(t, k, 2 + 20 + 1 + 12 + 1 + 10 + 1 + 10 + 1 + 11 + 2);
         if (k->note) text_add(t, "  %-20s %s\n", "", k->note);
-        if (k->library) text_add(t, "  %-20s runs in %s\n", "", k->library_note);
+        if (k->lib) text_add(t, "  %-20s runs in %s\n", "", k->lib_note);
     }
     EvidenceSum s = evidence_sum(a, 1, e);
     text_add(t, "  %-20s %-12s %10s %10s", "each run", arena_fmt(a, "%d launches", s.kernels), bytes_str(a, s.read_bytes), bytes_str(a, s.write_bytes));
@@ -105,8 +105,8 @@ static void segment_text(Arena *a, Text *t, const SegmentEvidence *e, const Expl
         for (int j = 0; j < e->nrefusal; j++) text_add(t, "  %s\n", e->refusal[j]);
     for (int j = 0; o->why && j < e->nkernel; j++) {
         const KernelEvidence *k = &e->kernel[j];
-        if (k->library_note && !k->library) text_add(t, "  kernel %s cannot run in a library: %s\n", k->name, k->library_note);
-        else if (k->library_fits && !k->library) text_add(t, "  kernel %s could run in a library, and was not found faster there (sinter tune measures it)\n", k->name);
+        if (k->lib_note && !k->lib) text_add(t, "  kernel %s cannot run in a library: %s\n", k->name, k->lib_note);
+        else if (k->lib_fits && !k->lib) text_add(t, "  kernel %s could run in a library, and was not found faster there (sinter tune measures it)\n", k->name);
     }
     for (int j = 0; j < e->nkernel; j++)
         if (wants_source(o, &e->kernel[j])) text_add(t, "\n%s\n", e->kernel[j].source);
@@ -147,7 +147,7 @@ static json_t *kernel_json(const KernelEvidence *k, const ExplainOptions *o)
     json_object_set_new(j, "ms", k->seconds > 0 ? json_real(k->seconds * 1e3) : json_null());
     if (k->nmove) json_object_set_new(j, "moves", strings_json(k->nmove, k->move));
     if (k->joined) json_object_set_new(j, "joined", json_true());
-    if (k->library) json_object_set_new(j, "library", json_string_nocheck(k->library_note));
+    if (k->lib) json_object_set_new(j, "library", json_string_nocheck(k->lib_note));
     if (k->note) json_object_set_new(j, "compiler", json_string_nocheck(k->note));
     if (wants_source(o, k)) json_object_set_new(j, "source", json_string_nocheck(k->source));
     return j;

@@ -162,7 +162,7 @@ void segment_pack(Ctx *cx, Segment *s)
 {
     for (int i = 0; i < s->npart; i++) {
         const Part *p = &s->part[i];
-        for (int k = 0; p->loops && !p->library_run && k < p->src.nbuf; k++)
+        for (int k = 0; p->loops && !p->lib_run && k < p->src.nbuf; k++)
             if (slot_buf(p, k)->packed && !packed_data(s, slot_buf(p, k), NULL)) fail(cx, E_NOMEM, "no memory to pack a constant");
     }
 }
@@ -213,7 +213,7 @@ void segment_run_once(Ctx *cx, Segment *s)
 void instance_free(const Segment *s, Instance *x)
 {
     if (x->arena) s->target->api->release(s->target->device, x->arena);
-    for (int i = 0; i < x->nlibrary; i++) lib_free(x->library[i]);
+    for (int i = 0; i < x->nlib; i++) lib_free(x->lib[i]);
     if (x->table) s->target->api->release(s->target->device, x->table);
     arena_free(x->memory);
 }
@@ -290,10 +290,10 @@ static void place_buffers_of(Ctx *cx, Arena *a, Segment *s, Instance *x, const P
 {
     launch_fill(a, p, x->syms, l);
     char why[256];
-    LibRun *run = p->library_run;
+    LibRun *run = p->lib_run;
     if (!run && in_library(p)) {
         run = library_run(cx, s, p, x->syms, why, sizeof why);
-        if (run) x->library[x->nlibrary++] = run;
+        if (run) x->lib[x->nlib++] = run;
         else log_line(cx, 1, "kernel %s runs itself: %s", p->src.name, why);
     }
     if (run) lib_launch(run, l->buf, p->src.nbuf, NEWS(a, int64_t, 1), l);
@@ -325,7 +325,7 @@ static void instance_make(Ctx *cx, void *arg)
     x->launch = NEWS(a, Launch, n + 1);
     x->part = NEWS(a, int, n + 1);
     x->host = NEWS(a, HostCall, n + 1);
-    x->library = NEWS(a, LibRun *, n + 1);
+    x->lib = NEWS(a, LibRun *, n + 1);
     Patches patch = { 0 };
     int64_t words = 0;
     for (int i = 0; i < n; i++) {

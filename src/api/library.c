@@ -321,23 +321,23 @@ void library_settle(Ctx *cx, Segment *s)
     for (int i = 0; i < s->g->sym.n; i++) syms[i] = s->g->sym.at[i].hint;
     for (int i = 0; i < s->npart; i++) {
         Part *p = &s->part[i];
-        if (!p->library || !p->loops->sched.library) continue;
+        if (!p->lib || !p->loops->sched.lib) continue;
         LibRun *r = library_run(cx, s, p, syms, why, sizeof why);
         if (!r) {
-            p->library_note = arena_str(s->arena, why);
-            p->library = NULL;
+            p->lib_note = arena_str(s->arena, why);
+            p->lib = NULL;
             continue;
         }
-        p->library_note = arena_str(s->arena, lib_how(r));
-        if (form_open(p->library)) lib_free(r);
-        else p->library_run = r;
+        p->lib_note = arena_str(s->arena, lib_how(r));
+        if (form_open(p->lib)) lib_free(r);
+        else p->lib_run = r;
     }
 }
 
 LibRun *library_run(Ctx *cx, const Segment *s, const Part *p, const int64_t *syms, char *why, size_t nwhy)
 {
-    const LibForm *f = p->library;
-    LibOp op = { .naddend = f->naddend, .nstep = f->nstep, .parts = p->loops->sched.library, .window = p->loops->sched.window };
+    const LibForm *f = p->lib;
+    LibOp op = { .naddend = f->naddend, .nstep = f->nstep, .parts = p->loops->sched.lib, .window = p->loops->sched.window };
     RtError e = { .launch = -1 };
     LibRun *run = NULL;
     int number[LIB_AXES];
@@ -359,7 +359,7 @@ LibRun *library_run(Ctx *cx, const Segment *s, const Part *p, const int64_t *sym
         op.operand[o].at = dim_eval(f->at[o], syms, NULL);
         if (!operand_place(s, p, f->operand[o], &op.operand[o])) { snprintf(why, nwhy, "an operand is packed for the kernel"); return NULL; }
     }
-    Lib *l = s->target->api->library(s->target->device, why, nwhy);
+    Lib *l = s->target->api->lib(s->target->device, why, nwhy);
     if (l && lib_make(l, &op, &run, &e) != E_OK) snprintf(why, nwhy, "%s", e.text);
     return run;
 }

@@ -339,8 +339,8 @@ static int by_value(const void *x, const void *y)
 }
 
 /* On a device with memory of its own arguments and results lie there while it is profiled: copies between runs would let it fall asleep. own: by argument, it
- * was put there for this. */
-typedef struct Resident { Program *p; Arena *arena; Tensor *in, *out; bool *own; int nin, nout; } Resident;
+ * was put there for this; turn: memory of the run that is under way. */
+typedef struct Resident { Program *p; Arena *arena; Tensor *in, *out; bool *own; int nin, nout; Arena *turn; } Resident;
 
 static void resident_add(Ctx *cx, const Resident *r, Tensor *t)
 {
@@ -354,6 +354,7 @@ static void resident_add(Ctx *cx, const Resident *r, Tensor *t)
 
 static void resident_free(Resident *r)
 {
+    arena_free(r->turn);
     for (int i = 0; i < r->nin; i++) if (r->own[i] && r->in[i].far) r->p->shared->api->release(r->p->shared->device, r->in[i].far);
     for (int i = 0; i < r->nout; i++) if (r->out[i].far) r->p->shared->api->release(r->p->shared->device, r->out[i].far);
 }
@@ -363,11 +364,12 @@ static void resident_make(Ctx *cx, Resident *r)
     const Target *target = r->p->shared;
     RtError e = { .launch = -1 };
     size_t *bytes = NEWS(r->arena, size_t, r->nout + 1);
-    Arena *own = arena_new(cx);
+    r->turn = arena_new(cx);
     if (r->p->opt.background) program_prepare(cx, r->p, r->in);
-    walk(cx, r->p, own, r->in, r->out, NULL, false, false);          /* for the sizes of its results */
+    walk(cx, r->p, r->turn, r->in, r->out, NULL, false, false);          /* for the sizes of its results */
     for (int i = 0; i < r->nout; i++) { r->out[i].data = NULL; bytes[i] = tensor_bytes(&r->out[i]); }
-    arena_free(own);
+    arena_free(r->turn);
+    r->turn = NULL;
     for (int i = 0; i < r->nin; i++) {
         if (!tensor_bytes(&r->in[i]) || r->in[i].far) continue;
         r->own[i] = true;
@@ -403,7 +405,7 @@ static void profile_guarded(Ctx *cx, void *arg)
     VEC(double *) sample = { 0 };
     double *device = NEWS(a, double, runs + 1);
     for (int r = 0; r < runs; r++) {
-        Arena *own = arena_new(cx);
+        Arena *own = f->res.turn = arena_new(cx);
         Tensor *out = NEWS(own, Tensor, nout + 1);
         for (int i = 0; i < nout; i++) { out[i].far = f->res.out[i].far; out[i].data = f->res.out[i].data; }
         walk(cx, p, own, f->res.in, out, bytes, true, false);
@@ -415,6 +417,7 @@ static void profile_guarded(Ctx *cx, void *arg)
             for (int j = 0; j < segment_kernels(p->path.at[i]->seg); j++) device[r] += s[k++] = p->path.at[i]->seconds[j];
         vec_push(a, &sample, s);
         arena_free(own);
+        f->res.turn = NULL;
     }
     int k = 0;
     double *one = NEWS(a, double, runs + 1);
@@ -436,7 +439,7 @@ void program_profile(Ctx *cx, Program *p, const Tensor *in, int runs, RunStats *
 {
     Arena *a = arena_new(cx);
     int nin = argument_count(p), nout = p->graph->nout;
-    Profile f = { { p, a, dense_arguments(cx, a, in, nin), NEWS(a, Tensor, nout + 1), NEWS(a, bool, nin + 1), nin, nout }, runs, st };
+    Profile f = { { p, a, dense_arguments(cx, a, in, nin), NEWS(a, Tensor, nout + 1), NEWS(a, bool, nin + 1), nin, nout, NULL }, runs, st };
     Status made = guard_call(cx, profile_guarded, &f);
     resident_free(&f.res);
     arena_free(a);

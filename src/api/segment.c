@@ -64,7 +64,7 @@ static void part_add(Ctx *cx, Segment *s, const Subgraph *sub, LoopKernel *k, bo
         s->target->dialect->print(cx, s->arena, s->target->isa, k, &p->src);
         log_line(cx, 4, "%s", p->src.text);
     }
-    if (k && sub->kind == SUB_dot && !once && s->target->api->library) p->library = library_form(s->arena, s->g, sub, &p->library_note);
+    if (k && sub->kind == SUB_dot && !once && s->target->api->lib) p->lib = library_form(s->arena, s->g, sub, &p->lib_note);
     p->structure = structure ? structure : k ? p->src.name : sub->node[0]->call->def->name;
     for (int j = 0; j < s->npart && !p->join_mate; j++)
         if (sub->nstore == 1 && sub->nnode == 0 && s->part[j].sub->nstore && s->part[j].sub->nnode == 0 && s->part[j].sub->store[0].into == sub->store[0].into)
@@ -310,7 +310,7 @@ void segment_free(Segment *s)
     if (!s) return;
     if (atomic_load(&s->state) == SEG_compiling) background_drop(s->opt.background, s);
     while (s->idle) { Instance *x = s->idle; s->idle = x->next; instance_free(s, x); }
-    for (int i = 0; i < s->npart; i++) lib_free(s->part[i].library_run);
+    for (int i = 0; i < s->npart; i++) lib_free(s->part[i].lib_run);
     for (Packed *p = s->packed; p; p = p->next) block_free(p->data);
     if (s->upload_block) s->target->api->release(s->target->device, s->upload_block);
     if (s->once_block) s->target->api->release(s->target->device, s->once_block);

@@ -21,9 +21,9 @@ typedef struct Part {                   /* one kernel of the plan; loops NULL: a
     LoopKernel *loops; KernelSource src;
     const Kernel *built;
     const char *note;                   /* what the compiler says about it, or NULL */
-    const LibForm *library;             /* what a library could compute instead, or NULL; where loops->sched.library is set it does */
-    LibRun *library_run;                /* for all instances, where sizes are known; else each makes its own */
-    const char *library_note;           /* which of its functions runs, or why none does; NULL: not asked for */
+    const LibForm *lib;             /* what a library could compute instead, or NULL; where loops->sched.lib is set it does */
+    LibRun *lib_run;                /* for all instances, where sizes are known; else each makes its own */
+    const char *lib_note;           /* which of its functions runs, or why none does; NULL: not asked for */
     struct Part *join_mate;             /* an earlier copy into the same join: counted as one launch */
     Joint *joint;                       /* what it is launched with, or NULL */
 } Part;
@@ -49,7 +49,7 @@ typedef struct Instance {
     struct HostCall *host;              /* by launch */
     void **where;                       /* by node id: its address on the device; NULL: it has none of its own */
     JointRun *joint; int njoint;
-    LibRun **library; int nlibrary;     /* its own */
+    LibRun **lib; int nlib;     /* its own */
     void *table;                        /* of all of them, on the device */
     int64_t temp_bytes;
     Arena *memory;                      /* of all the above */
@@ -91,7 +91,7 @@ const LibForm *library_form(Arena *a, Graph *g, const Subgraph *sub, const char 
 bool library_turns(const LibForm *f);                        /* a product of matrices that could be a convolution: its rows are places of an image */
 LibRun *library_run(Ctx *cx, const Segment *s, const Part *p, const int64_t *syms, char *why, size_t nwhy);
 void library_settle(Ctx *cx, Segment *s);                    /* those of fixed sizes, once for the segment; who has none runs its own kernel */
-static inline bool in_library(const Part *p) { return p->library && p->loops && p->loops->sched.library; }
+static inline bool in_library(const Part *p) { return p->lib && p->loops && p->loops->sched.lib; }
 
 /* joint.c: which parts are launched together, before they are built; a launch of them from those that each would be; its table, once addresses are known. */
 void segment_join(Ctx *cx, Segment *s);

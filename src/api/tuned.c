@@ -38,7 +38,7 @@ static RecordKey tuned_key(const Target *t, const char *kernel, const char *buck
 char *tuned_choice(Arena *a, const Target *t, const Sched *s)
 {
     char why[8];
-    Lib *l = s->library && t->api->library ? t->api->library(t->device, why, sizeof why) : NULL;
+    Lib *l = s->lib && t->api->lib ? t->api->lib(t->device, why, sizeof why) : NULL;
     return l ? arena_fmt(a, "%s by %s", sched_text(a, s), lib_version(l)) : sched_text(a, s);
 }
 
@@ -48,22 +48,22 @@ static Sched choice_sched(Ctx *cx, Arena *a, const Target *t, const char *choice
     Sched s = { 0 };
     char *text = arena_str(a, choice), *by = strstr(text, " by ");
     if (by) *by = 0;
-    if (!sched_parse(text, &s) || (by && !s.library)) return (Sched){ 0 };
-    if (s.library && (list_has(cx->opt.library, "none") || strcmp(tuned_choice(a, t, &s), choice) != 0)) return (Sched){ 0 };
+    if (!sched_parse(text, &s) || (by && !s.lib)) return (Sched){ 0 };
+    if (s.lib && (list_has(cx->opt.lib, "none") || strcmp(tuned_choice(a, t, &s), choice) != 0)) return (Sched){ 0 };
     return s;
 }
 
 enum { LIBRARY_CALLS = 4 };
-/* What SN_LIBRARY says about a kernel, which is k by itself. A library reads operands as they lie: those that a run gives are not copied for it. */
+/* What SN_LIB says about a kernel, which is k by itself. A library reads operands as they lie: those that a run gives are not copied for it. */
 static void library_wish(Ctx *cx, const Target *t, const LoopKernel *k, Sched *want)
 {
     const Subgraph *sub = k->sub;
-    const char *wish = cx->opt.library;
+    const char *wish = cx->opt.lib;
     bool all = wish && !strcmp(wish, "all"), none = wish && !strcmp(wish, "none");
-    if (wish && wish[0] && !all && !none) fail(cx, E_INVALID, "SN_LIBRARY is '%s', wanted all or none", wish);
-    if (none || !t->api->library || t->ahead || sub->kind != SUB_dot) want->library = 0;
-    else if (all && !want->library) want->library = LIBRARY_CALLS;
-    for (int i = 0; want->library && i < k->buf.n; i++) if (k->buf.at[i].packed && !sub->constant[k->buf.at[i].node->id]) want->panels = 1;
+    if (wish && wish[0] && !all && !none) fail(cx, E_INVALID, "SN_LIB is '%s', wanted all or none", wish);
+    if (none || !t->api->lib || t->ahead || sub->kind != SUB_dot) want->lib = 0;
+    else if (all && !want->lib) want->lib = LIBRARY_CALLS;
+    for (int i = 0; want->lib && i < k->buf.n; i++) if (k->buf.at[i].packed && !sub->constant[k->buf.at[i].node->id]) want->panels = 1;
 }
 
 LoopKernel *tuned_lower(Ctx *cx, Segment *s, const Subgraph *sub, const char **structure)
@@ -78,7 +78,7 @@ LoopKernel *tuned_lower(Ctx *cx, Segment *s, const Subgraph *sub, const char **s
         library_wish(cx, t, k, &want);
         return kernel_lower_as(cx, s->arena, s->g, sub, t->vectors, &want);
     }
-    if (!records && !s->opt.force_kernel && !cx->opt.library) return k;
+    if (!records && !s->opt.force_kernel && !cx->opt.lib) return k;
     KernelSource src;
     t->dialect->print(cx, s->arena, t->isa, k, &src);
     *structure = src.name;

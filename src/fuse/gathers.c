@@ -83,10 +83,6 @@ void gathers_choose(Ctx *cx, Arena *a, Graph *g)
     bool any = false;
     for (int id = 0; id < n && !any; id++) any = g->node.at[id]->op == OP_gather;
     if (!any) return;
-    uint8_t *live = graph_live(a, g);
-    int *uses = NEWS(a, int, n + 1);
-    for (int id = 0; id < n; id++) for (int i = 0; live[id] && i < g->node.at[id]->nin; i++) uses[g->node.at[id]->in[i]->id]++;
-    for (int i = 0; i < g->output.n; i++) uses[g->output.at[i].node->id]++;
-    int changed = graph_remake_all(cx, a, g, gathers_better, uses);
+    int changed = graph_remake_all(cx, a, g, gathers_better, graph_uses(a, g));
     if (changed) log_line(cx, 2, "gathers: %d pick from what their source is computed from", changed);
 }

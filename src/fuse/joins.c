@@ -71,10 +71,7 @@ void joins_choose(Ctx *cx, Arena *a, Graph *g)
     bool any = false;
     for (int id = 0; id < n && !any; id++) any = g->node.at[id]->op == OP_join;
     if (!any) return;
-    uint8_t *live = graph_live(a, g);
-    Cutting c = { .uses = NEWS(a, int, n + 1), .known = n };
-    for (int id = 0; id < n; id++) for (int i = 0; live[id] && i < g->node.at[id]->nin; i++) c.uses[g->node.at[id]->in[i]->id]++;
-    for (int i = 0; i < g->output.n; i++) c.uses[g->output.at[i].node->id]++;
+    Cutting c = { .uses = graph_uses(a, g), .known = n };
     int changed = graph_remake_all(cx, a, g, joins_better, &c);
     if (changed) log_line(cx, 2, "joins: %d nodes are computed of each piece", changed);
 }

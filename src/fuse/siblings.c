@@ -268,18 +268,17 @@ int siblings_choose(Ctx *cx, Arena *a, Graph *g, size_t least, Refusals *why)
 {
     int n = g->node.n, chosen = 0;
     Siblings *s = NEW(a, Siblings);
-    *s = (Siblings){ .arena = a, .g = g, .uses = NEWS(a, int, n + 1), .reader = NEWS(a, Node *, n + 1), .kept = NEWS(a, bool, n + 1), .family_of = NEWS(a, Family *, n + 1), .number = NEWS(a, int, n + 1) };
+    *s = (Siblings){ .arena = a, .g = g, .uses = graph_uses(a, g), .reader = NEWS(a, Node *, n + 1), .kept = NEWS(a, bool, n + 1), .family_of = NEWS(a, Family *, n + 1), .number = NEWS(a, int, n + 1) };
     const uint8_t *live = graph_live(a, g);
     find_families(s, live, n);
     if (!s->family.n) return 0;
     for (int id = 0; id < n; id++)
         for (int i = 0; live[id] && i < g->node.at[id]->nin; i++) {
             Node *x = g->node.at[id], *in = x->in[i];
-            s->uses[in->id]++;
             s->reader[in->id] = x;
             s->kept[in->id] |= x->op == OP_join || x->op == OP_call || x->op == OP_scatter;
         }
-    for (int i = 0; i < g->output.n; i++) { s->uses[g->output.at[i].node->id]++; s->kept[g->output.at[i].node->id] = true; }
+    for (int i = 0; i < g->output.n; i++) s->kept[g->output.at[i].node->id] = true;
     for (int i = 0; i < s->family.n; i++) {
         Family *f = s->family.at[i];
         family_follow(s, f);

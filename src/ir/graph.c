@@ -214,6 +214,15 @@ uint8_t *graph_live(Arena *a, const Graph *g)
     return live;
 }
 
+int *graph_uses(Arena *a, const Graph *g)
+{
+    const uint8_t *live = graph_live(a, g);
+    int *uses = NEWS(a, int, g->node.n + 1);
+    for (int id = 0; id < g->node.n; id++) for (int i = 0; live[id] && i < g->node.at[id]->nin; i++) uses[g->node.at[id]->in[i]->id]++;
+    for (int i = 0; i < g->output.n; i++) uses[g->output.at[i].node->id]++;
+    return uses;
+}
+
 int graph_remake_all(Ctx *cx, Arena *a, Graph *g, BetterFn better, void *arg)
 {
     int n = g->node.n, origin = g->cur_origin, changed = 0;

@@ -170,6 +170,7 @@ Node *graph_remake(Graph *g, Node *n, Node *const *made);        /* n with its o
 /* Makes all that the outputs need anew. better: what stands for a node (now: it with its new operands), or NULL for `now`. Gives how often it gave one. */
 typedef Node *(*BetterFn)(Graph *g, Node *old, Node *now, void *arg);
 int graph_remake_all(Ctx *cx, Arena *a, Graph *g, BetterFn better, void *arg);
+int *graph_uses(Arena *a, const Graph *g);               /* by node id: how often what the outputs need reads it; an output counts once more */
 uint8_t *graph_live(Arena *a, const Graph *g);           /* by node id: do the outputs need it? A call that they need keeps all its parts, read or not. */
 /* An input whose axis k has the size dims[k] if that is >= 0, else the symbol named sym[k] (NULL: a name is made up). Equal names are one
  * symbol. hint gives example sizes and, for values needed while building, data (borrowed while the graph is built). */

@@ -37,7 +37,7 @@ struct Device {
     int threads;
     pthread_mutex_t lock; /* over lanes, about and library */
     Lane *free_lanes;
-    Lib *library; /* once it was asked for */
+    Lib *lib; /* once it was asked for */
     char library_name[1024];
     char library_why[256]; /* not empty: there is none */
     char about[512];
@@ -60,7 +60,7 @@ static void cpu_close(Device *d)
             block_free(l->slot[i].scratch);
         block_free(l);
     }
-    lib_close(d->library);
+    lib_close(d->lib);
     pool_free(d->pool);
     builder_close(d->builder);
     pthread_mutex_destroy(&d->lock);
@@ -355,7 +355,7 @@ static Status cpu_run(Device *d, int n, const Launch *list, int threads, volatil
                 pool_run(d->pool, threads, l->total, l->grain, launch_part, &r);
             else
                 launch_serial(&r);
-            st = launch_check(l, lane, slots, d->library, e);
+            st = launch_check(l, lane, slots, d->lib, e);
         }
         if (seconds)
             seconds[i] = time_now() - start;
@@ -372,11 +372,11 @@ done:
 static Lib *cpu_library(Device *d, char *why, size_t nwhy)
 {
     pthread_mutex_lock(&d->lock);
-    if (!d->library && !d->library_why[0])
-        d->library = lib_open(d->library_name, d->library_why, sizeof d->library_why);
-    snprintf(why, nwhy, "%s", d->library ? "" : d->library_why);
+    if (!d->lib && !d->library_why[0])
+        d->lib = lib_open(d->library_name, d->library_why, sizeof d->library_why);
+    snprintf(why, nwhy, "%s", d->lib ? "" : d->library_why);
     pthread_mutex_unlock(&d->lock);
-    return d->library;
+    return d->lib;
 }
 
 static const char *cpu_isa(Device *d) { return builder_isa(d->builder); }
@@ -399,5 +399,5 @@ const DeviceApi dev_cpu = {
     .build = cpu_build,
     .find = cpu_find,
     .run = cpu_run,
-    .library = cpu_library,
+    .lib = cpu_library,
 };

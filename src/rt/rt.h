@@ -84,7 +84,7 @@ typedef struct DeviceApi {
      * on its own thread. */
     Status (*run)(Device *d, int n, const Launch *list, int threads, volatile int *cancel, double *seconds, RtError *e);
     /* (optional) The library for contractions, opened when it is asked for first; NULL with a reason. The device's own. Thread-safe. */
-    struct Lib *(*library)(Device *d, char *why, size_t nwhy);
+    struct Lib *(*lib)(Device *d, char *why, size_t nwhy);
 } DeviceApi;
 extern const DeviceApi dev_cpu, dev_cuda, dev_opencl, dev_null;       /* null: memory apart, builds and runs nothing */
 

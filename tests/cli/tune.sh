@@ -41,21 +41,21 @@ END
   sed -n '2p' "$T/layer.onnxtxt" | sed "s/w>/w = {$(seq -s, 1 6144)}>/"
   sed -n '3p' "$T/layer.onnxtxt"; } >"$T/known.onnxtxt"
 layer=("$T/known.onnxtxt" -d B=40)
-refuse 'SN_LIBRARY is .some., wanted all or none' env SN_LIBRARY=some "$SINTER" run "${layer[@]}" --wait
+refuse 'SN_LIB is .some., wanted all or none' env SN_LIB=some "$SINTER" run "${layer[@]}" --wait
 expect 0 'could run in a library, and was not found faster' "$SINTER" explain "${layer[@]}" --why
-expect 0 'SN_LIBRARY says none' env SN_LIBRARY=none "$SINTER" tune "${layer[@]}" --budget 1s
+expect 0 'SN_LIB says none' env SN_LIB=none "$SINTER" tune "${layer[@]}" --budget 1s
 expect 0 'libdnnl.so is not there' env SN_DNNL=/none/libdnnl.so "$SINTER" tune "${layer[@]}" --budget 1s
-expect 0 'equal to the reference' env SN_DNNL=/none/libdnnl.so SN_LIBRARY=all "$SINTER" run "${layer[@]}" --check
+expect 0 'equal to the reference' env SN_DNNL=/none/libdnnl.so SN_LIB=all "$SINTER" run "${layer[@]}" --check
 library=$("$SINTER" tune "${layer[@]}" --budget 1s | sed -n 's/^library for contractions: //p')
 if [[ $library == oneDNN* ]]; then
     json 'j["library_trials"] >= 1' "$SINTER" tune "${layer[@]}" --budget 6s --json
-    expect 0 "runs in $library" env SN_LIBRARY=all "$SINTER" explain "${layer[@]}"
-    expect 0 'equal to the reference' env SN_LIBRARY=all "$SINTER" run "${layer[@]}" --check
+    expect 0 "runs in $library" env SN_LIB=all "$SINTER" explain "${layer[@]}"
+    expect 0 'equal to the reference' env SN_LIB=all "$SINTER" run "${layer[@]}" --check
     kernel=$(SN_RECORDS='' "$SINTER" explain "${layer[@]}" --json 2>/dev/null | python3 -c 'import json, sys
 print(next(k["name"] for s in json.load(sys.stdin)["segments"] for k in s["kernels"] if k["kind"] == "dot"))')
     for version in "$library" "oneDNN 1.0.0"; do
         rm -f "$SN_CACHE/tuned.sqlite"
-        for bucket in t{0..12}w{16..24}r{0..8}; do printf '%s\t%s\t%s\t%s\tlibrary=2 by %s\t0.5\t1\n' "$kernel" "$bucket" "$machine" "$compiler" "$version"; done >"$T/library.tsv"
+        for bucket in t{0..12}w{16..24}r{0..8}; do printf '%s\t%s\t%s\t%s\tlib=2 by %s\t0.5\t1\n' "$kernel" "$bucket" "$machine" "$compiler" "$version"; done >"$T/library.tsv"
         expect 0 'records read from' "$SINTER" tune --import "$T/library.tsv"
         "$SINTER" explain "${layer[@]}" >"$T/explained"
         ok "a record of $version" [ "$(grep -c "runs in $library" "$T/explained")" = $([ "$version" = "$library" ] && echo 1 || echo 0) ]

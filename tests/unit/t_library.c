@@ -17,7 +17,7 @@ static int setup(void **state)
     options_default(&o);
     o.threads = 3;
     assert_int_equal(dev_cpu.open(&s.device, &o, &e), E_OK);
-    s.lib = dev_cpu.library(s.device, why, sizeof why);
+    s.lib = dev_cpu.lib(s.device, why, sizeof why);
     if (!s.lib) print_message("skipped: %s\n", why);
     *state = &s;
     return 0;
@@ -259,7 +259,7 @@ static OnnxModel *chain_model(Ctx *cx)
     return m;
 }
 
-typedef struct Job { OnnxModel *m; int h; float *y, *z; int threads, library, fits; Program *keep; Status status; char why[200]; } Job;
+typedef struct Job { OnnxModel *m; int h; float *y, *z; int threads, lib, fits; Program *keep; Status status; char why[200]; } Job;
 
 static void job_body(Ctx *cx, void *arg)
 {
@@ -275,8 +275,8 @@ static void job_body(Ctx *cx, void *arg)
     program_run(cx, p, a, in, out, bytes);
     int n;
     const SegmentEvidence *e = program_evidence(cx, p, a, &n);
-    j->library = j->fits = 0;
-    for (int i = 0; i < n; i++) for (int k = 0; k < e[i].nkernel; k++) { j->library += e[i].kernel[k].library; j->fits += e[i].kernel[k].library_fits; }
+    j->lib = j->fits = 0;
+    for (int i = 0; i < n; i++) for (int k = 0; k < e[i].nkernel; k++) { j->lib += e[i].kernel[k].lib; j->fits += e[i].kernel[k].lib_fits; }
     block_free(in[0].data);
     block_free(in[1].data);
     if (!j->keep) program_free(p);
@@ -287,7 +287,7 @@ static void job_run(Job *j, const char *library)
 {
     Ctx cx;
     ctx_init(&cx);
-    cx.opt.library = library;
+    cx.opt.lib = library;
     cx.opt.records = "";
     j->status = guard_call(&cx, job_body, j);
     if (j->status) snprintf(j->why, sizeof j->why, "%.190s", cx.text);
@@ -319,13 +319,13 @@ static void test_program(void **state)
     Job own = job_new(m, 14, 1);
     job_run(&own, "none");
     assert_int_equal(own.status, E_OK);
-    assert_int_equal(own.library, 0);
+    assert_int_equal(own.lib, 0);
     assert_true(own.fits > 0);
     for (int threads = 1; threads <= 3; threads++) {
         Job lib = job_new(m, 14, threads);
         job_run(&lib, "all");
         same_results(&own, &lib);
-        assert_true(setup->lib ? lib.library > 0 : lib.library == 0);
+        assert_true(setup->lib ? lib.lib > 0 : lib.lib == 0);
         job_free(&lib);
     }
     enum { JOBS = 4 };
