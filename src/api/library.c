@@ -236,7 +236,7 @@ static bool sum_match(Match *m)
     const Node *f = m->fold, *x = f->in[0];
     Graph *g = m->g;
     LibForm *form = m->form;
-    Dim *idx[MAX_RANK];
+    Dim *idx[MAX_RANK] = { NULL };
     Seen body, o[2];
     if (f->kind != FOLD_sum || f->whole || x->rank > LIB_AXES) return refuse_match(m, "it is no sum");
     int kept = 0, reduced = f->rank;

@@ -168,8 +168,8 @@ static void joined_origin(Siblings *s, int n, Node *const *of)
 {
     Graph *g = s->g;
     int *also = NEWS(g->arena, int, n);
-    for (int i = 0; i < n; i++) also[i] = of[i]->origin;
-    Origin o = g->origin.at[of[0]->origin];
+    for (int i = 0; i < n; i++) { ASSERT(of[i]); also[i] = of[i]->origin; }
+    Origin o = g->origin.at[also[0]];
     graph_origin(g, o.name, o.op, o.domain);
     g->origin.at[g->cur_origin].also = also;
     g->origin.at[g->cur_origin].nalso = n;
@@ -184,6 +184,7 @@ static Node *make_joined(Siblings *s, const Family *f, const Node *fold)
     Node *last[MOST_SIBLINGS] = { NULL };
     const Node *right[MOST_SIBLINGS] = { NULL };
     Dim *dims[MAX_RANK], *width = dim_const(g, 0);
+    ASSERT(n > 0 && n <= MOST_SIBLINGS);
     if (!is_sibling(g, (Node *)fold, &now) || now.column != c || now.at != first->at) return NULL;
     for (int i = 0; i < n; i++) { width = dim_add(g, width, f->of.at[i].fold->in[0]->dims[c]); right[i] = f->of.at[i].right; last[i] = f->of.at[i].fold; }
     const Node *body = fold->in[0];

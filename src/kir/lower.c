@@ -897,7 +897,8 @@ static LoopKernel *lower_short(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub,
         LoopKernel *k = lower_once(cx, a, g, sub, v, lane);
         Costing y = { k, 0, 0 };
         cost_walk(&y, k->body, NULL, true);
-        double of = 0, vectors = (double)((extent + v.lanes - 1) / v.lanes);
+        const int64_t turns = (extent + v.lanes - 1) / v.lanes;
+        double of = 0, vectors = (double)turns;
         map_ops(k->body, &of);
         double cost = (y.loads + y.stores + of) * vectors * v.lanes / (double)extent;
         log_line(cx, 6, "kernel %d: lanes over axis %d: cost %.2f, element by element %.2f", sub->id, lane, cost, least * SHORT_GAIN);

@@ -517,11 +517,12 @@ static Status run_make(LibRun *r, RtError *e)
     Status st = steps_check(r, e);
     if (!st)
         st = lib_plan(&r->op, &r->plan, e);
+    if (st)
+        return st;
     int n = r->plan.nshape;
-    if (!st && !(r->variant = block_alloc((size_t)n * sizeof *r->variant)))
-        st = rt_fail(e, E_NOMEM, "no memory for calls of the library");
-    if (!st)
-        memset(r->variant, 0, (size_t)n * sizeof *r->variant);
+    if (!(r->variant = block_alloc((size_t)n * sizeof *r->variant)))
+        return rt_fail(e, E_NOMEM, "no memory for calls of the library");
+    memset(r->variant, 0, (size_t)n * sizeof *r->variant);
     for (; r->nvariant < n && !st; r->nvariant++) {
         r->variant[r->nvariant].s = r->plan.shape[r->nvariant];
         st = variant_make(r, &r->variant[r->nvariant], e);
