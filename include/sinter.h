@@ -243,8 +243,8 @@ typedef struct sn_buffer sn_buffer;
 SN_API sn_status sn_buffer_new(sn_program *program, size_t bytes, sn_buffer **buffer, sn_error *err);
 
 /* Memory that somebody else allocated, borrowed while the buffer lives. address: on the CPU of the host, 64-byte alignment is not asked for; with CUDA a device
- * pointer of the device's primary context (PyTorch's, or what DLPack names: data + byte_offset). What the device's default stream was given before is waited
- * for here; all other work of others on it must have ended before a run begins; a run has ended when it returns. UNSUPPORTED on devices whose memory has no such addresses (OpenCL). */
+ * pointer of the device's primary context (PyTorch's, or what DLPack names: data + byte_offset). Runs and copies come after what
+ * the device's default stream was given before; all other work of others on it must have ended before they begin; they have ended when they return. UNSUPPORTED on devices whose memory has no such addresses (OpenCL). */
 SN_API sn_status sn_buffer_wrap(sn_program *program, void *address, size_t bytes, sn_buffer **buffer, sn_error *err);
 SN_API void sn_buffer_free(sn_buffer *buffer);
 

@@ -344,6 +344,8 @@ static PyObject *run_results(const CoreState *s, Args *out, PyObject *self)
         } else if (out->held[i].dtype != out->t[i].dtype) {
             item = PyErr_Format(s->error[SN_INVALID], "output %zd is of dtype %s, what it was to be written to is of %s", i, sn_dtype_name(out->t[i].dtype),
                 sn_dtype_name(out->held[i].dtype));
+        } else if (out->t[i].buffer) {  /* in the caller's memory on the device */
+            item = Py_NewRef(Py_None);
         } else {                        /* in the caller's buffer: its shape */
             item = PyTuple_New(out->t[i].rank);
             for (int k = 0; item && k < out->t[i].rank; k++) PyTuple_SetItem(item, k, PyLong_FromLongLong(out->t[i].dims[k]));
@@ -356,7 +358,7 @@ static PyObject *run_results(const CoreState *s, Args *out, PyObject *self)
 }
 
 /* run(inputs, outputs, flag, adapt_input, adapt_output): outputs a tuple of None or writable buffers, or None; flag a Flag or None. Results: a Tensor for each
- * output that was None, for the others the shape. */
+ * output that was None, for the others the shape, or None where they lie on the device. */
 static PyObject *program_run(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
     ProgramObject *o = (ProgramObject *)self;

@@ -28,6 +28,18 @@ typedef struct DlManaged {
     void (*release)(struct DlManaged *self);
 } DlManaged;
 
+/* The table of functions that a type may offer instead of the Python methods (DLPack 1.3; attribute __dlpack_c_exchange_api__). Older ones may follow in a chain. */
+enum { DL_MAJOR = 1 };
+typedef struct DlExchange {
+    struct { uint32_t major, minor; } version;
+    const struct DlExchange *other;
+    void (*allocate)(void);             /* this and the next two are not called here */
+    void (*managed_from)(void);
+    void (*managed_to)(void);
+    int (*tensor_from)(void *object, DlTensor *out);        /* NULL: it has none. Valid while the object is; nothing is waited for */
+    int (*current_stream)(int type, int32_t id, void **stream);
+} DlExchange;
+
 static const struct { sn_dtype dtype; uint8_t code, bits; } dl_types[] = {
     { SN_F32, DL_FLOAT, 32 }, { SN_F64, DL_FLOAT, 64 }, { SN_F16, DL_FLOAT, 16 }, { SN_BF16, DL_BFLOAT, 16 },
     { SN_I8, DL_INT, 8 }, { SN_I16, DL_INT, 16 }, { SN_I32, DL_INT, 32 }, { SN_I64, DL_INT, 64 },
@@ -134,30 +146,23 @@ static sn_buffer *wrap(const CoreState *s, sn_program *program, void *at, size_t
     return b;
 }
 
-static int borrow_dlpack(const CoreState *s, sn_program *program, PyObject *object, int writable, sn_tensor *t, Held *h)
+static bool dl_far(const int32_t place[2]) { return place[0] != DL_CPU && place[0] != DL_CUDA_HOST; }
+
+static void own_place(sn_program *program, int32_t own[2])
 {
-    int32_t place[2], own[2] = { DL_CPU, 0 };
+    own[0] = DL_CPU;
+    own[1] = 0;
     if (program) sn_program_place(program, &own[0], &own[1]);
-    if (!PyObject_HasAttrString(object, "__dlpack__") || !dl_place(object, place)) {
-        if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) return -1;
-        PyErr_Clear();
-        return 0;
-    }
-    const bool far = place[0] != DL_CPU && place[0] != DL_CUDA_HOST;
-    if (far && (place[0] != own[0] || place[1] != own[1])) return 0;
-    PyObject *capsule = dl_capsule(object, place[0]);
-    if (!capsule) {
-        if (far || !PyErr_ExceptionMatches(PyExc_Exception)) return -1;
-        PyErr_Clear();
-        return 0;
-    }
-    DlManaged *m = PyCapsule_IsValid(capsule, "dltensor") ? PyCapsule_GetPointer(capsule, "dltensor") : NULL;
-    const DlTensor *d = m ? &m->tensor : NULL;
-    int done = 0;
-    if (!m || d->device.type != place[0] || d->rank > SN_MAX_RANK || d->dtype.lanes != 1) goto out;
+}
+
+/* 1: done; 0: it has no form here; -1: an exception. */
+static int borrow_tensor(const CoreState *s, sn_program *program, const DlTensor *d, int writable, sn_tensor *t, Held *h)
+{
+    const bool far = dl_far((const int32_t[]){ d->device.type, d->device.id });
+    if (d->rank > SN_MAX_RANK || d->dtype.lanes != 1) return 0;
     for (int i = 0; i < DL_TYPES; i++) if (dl_types[i].code == d->dtype.code && dl_types[i].bits == d->dtype.bits) t->dtype = dl_types[i].dtype;
     const bool dense = dl_dense(d);
-    if (!t->dtype || (writable && !dense && !far)) goto out;
+    if (!t->dtype || (writable && !dense && !far)) return 0;
     size_t count = 1;
     t->rank = d->rank;
     t->has_strides = !dense;
@@ -168,17 +173,87 @@ static int borrow_dlpack(const CoreState *s, sn_program *program, PyObject *obje
     void *at = d->data ? (char *)d->data + d->offset : NULL;
     const size_t bytes = count * sn_dtype_size(t->dtype);
     if (far) {                          /* with strides: the library refuses it, by name */
-        if (!(t->buffer = h->buffer = wrap(s, program, at, bytes))) { done = -1; goto out; }
+        if (!(t->buffer = h->buffer = wrap(s, program, at, bytes))) return -1;
     } else {
         t->data = at;
         t->bytes = writable ? bytes : 0;
     }
-    if (PyCapsule_SetName(capsule, "used_dltensor")) { done = -1; goto out; }
-    h->managed = m;
-    h->object = object;
-    Py_INCREF(object);
-    done = 1;
-out:
+    return 1;
+}
+
+static const DlExchange *dl_exchange(PyObject *object)
+{
+    PyObject *capsule = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__dlpack_c_exchange_api__");
+    const DlExchange *x = capsule && PyCapsule_IsValid(capsule, "dlpack_exchange_api") ? PyCapsule_GetPointer(capsule, "dlpack_exchange_api") : NULL;
+    Py_XDECREF(capsule);
+    if (!capsule) PyErr_Clear();
+    while (x && x->version.major != DL_MAJOR) x = x->other;
+    return x && x->tensor_from && x->current_stream ? x : NULL;
+}
+
+/* PyTorch keeps such tensors from others, by its Python method only. */
+static bool wants_gradient(PyObject *object)
+{
+    PyObject *flag = PyObject_GetAttrString(object, "requires_grad");
+    const bool wants = flag && flag != Py_False;
+    Py_XDECREF(flag);
+    if (!flag) PyErr_Clear();
+    return wants;
+}
+
+/* By the type's table: a tenth of a microsecond, where the Python methods take ten. On a device only where the exporter works in the default stream, which runs follow
+ * anyhow (sn_buffer_wrap); another stream has to be waited for, which __dlpack__ does. */
+static int borrow_exchange(const CoreState *s, sn_program *program, PyObject *object, int writable, sn_tensor *t, Held *h)
+{
+    const DlExchange *x = dl_exchange(object);
+    int32_t own[2];
+    DlTensor d;
+    void *stream = NULL;
+    if (!x || wants_gradient(object)) return 0;
+    own_place(program, own);
+    memset(&d, 0, sizeof d);
+    if (x->tensor_from(object, &d)) goto no;
+    if (dl_far((const int32_t[]){ d.device.type, d.device.id })) {
+        if (d.device.type != own[0] || d.device.id != own[1]) return 0;
+        if (x->current_stream(d.device.type, d.device.id, &stream)) goto no;
+        if ((uintptr_t)stream > 1) return 0;         /* 0 and 1: the default stream */
+    }
+    int done = borrow_tensor(s, program, &d, writable, t, h);
+    if (done == 1) h->object = Py_NewRef(object);
+    return done;
+no:
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) return -1;
+    PyErr_Clear();                      /* __dlpack__ says what is wrong */
+    return 0;
+}
+
+static int borrow_dlpack(const CoreState *s, sn_program *program, PyObject *object, int writable, sn_tensor *t, Held *h)
+{
+    int32_t place[2], own[2];
+    own_place(program, own);
+    if (!PyObject_HasAttrString(object, "__dlpack__") || !dl_place(object, place)) {
+        if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) return -1;
+        PyErr_Clear();
+        return 0;
+    }
+    const bool far = dl_far(place);
+    if (far && (place[0] != own[0] || place[1] != own[1])) return 0;
+    PyObject *capsule = dl_capsule(object, place[0]);
+    if (!capsule) {
+        if (far || !PyErr_ExceptionMatches(PyExc_Exception)) return -1;
+        PyErr_Clear();
+        return 0;
+    }
+    DlManaged *m = PyCapsule_IsValid(capsule, "dltensor") ? PyCapsule_GetPointer(capsule, "dltensor") : NULL;
+    int done = m && m->tensor.device.type == place[0] ? borrow_tensor(s, program, &m->tensor, writable, t, h) : 0;
+    if (done == 1 && PyCapsule_SetName(capsule, "used_dltensor")) done = -1;
+    if (done == 1) {
+        h->managed = m;
+        h->object = Py_NewRef(object);
+    } else {
+        sn_buffer_free(h->buffer);
+        h->buffer = NULL;
+    }
     Py_DECREF(capsule);
     return done;
 }
@@ -207,9 +282,13 @@ int tensor_borrow(const CoreState *s, sn_program *program, PyObject *object, PyO
 {
     memset(t, 0, sizeof *t);
     memset(h, 0, sizeof *h);
-    int done = borrow_buffer(object, SN_NONE, writable, t, h);
+    int done = PyObject_CheckBuffer(object) ? borrow_buffer(object, SN_NONE, writable, t, h) : 0;
+    if (done == 0) done = borrow_exchange(s, program, object, writable, t, h);
     if (done == 0 && program) done = borrow_own(s, program, object, t, h);
-    if (done == 0) done = borrow_dlpack(s, program, object, writable, t, h);
+    if (done == 0) {
+        memset(t, 0, sizeof *t);
+        done = borrow_dlpack(s, program, object, writable, t, h);
+    }
     if (done == 0) {
         memset(t, 0, sizeof *t);
         PyObject *pair = PyObject_CallFunction(adapt, "On", object, index);

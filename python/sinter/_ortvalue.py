@@ -224,4 +224,4 @@ class IOBinding:
             if bound is None:
                 self._results[name] = OrtValue._of(result)
             else:
-                self._results[name] = bound if bound._array.shape == result else OrtValue(fitted(bound._array, result))
+                self._results[name] = bound if result is None or bound._array.shape == result else OrtValue(fitted(bound._array, result))

@@ -273,8 +273,10 @@ def _shapes(model: Model, shapes: Sequence[Any]) -> tuple[Any, ...]:
                  for i, s in enumerate(shapes))
 
 
-def fitted(given: Any, shape: tuple[int, ...]) -> Any:
-    """The caller's buffer as an array of the result's shape; a DLPack tensor of others as it is."""
+def fitted(given: Any, shape: tuple[int, ...] | None) -> Any:
+    """The caller's buffer as an array of the result's shape; what lies on a device (None), and a DLPack tensor of others, as it is."""
+    if shape is None:
+        return given
     import numpy as np
     if not isinstance(given, np.ndarray) and _arrays.place_of(given):
         return given

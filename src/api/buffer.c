@@ -33,7 +33,7 @@ static void make_guarded(Ctx *cx, void *arg)
     RtError e = { .launch = -1 };
     void *at = NULL;
     if (c->wrap) {
-        if (t && t->api->settle && t->api->settle(t->device, &e)) fail(cx, e.code, "%s", e.text);
+        if (t && t->api->follow) t->api->follow(t->device);
         return;
     }
     if (!t) {

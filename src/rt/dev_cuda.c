@@ -23,6 +23,9 @@ enum { CU_OUT_OF_MEMORY = 2, CU_NO_DEVICE = 100, CU_IN_USE = 46 };
 #define DRIVER_LEAST 12000
 #define STAGE_BYTES  ((size_t)4 << 20) /* of pinned memory for each half of a copy */
 #define SHARED_PLAIN 49152 /* a block gets more shared memory only when asked for */
+#define ROOMS        16 /* blocks of memory whose sizes are known */
+#define ROOMS_FREE   4 /* of them are kept when they are given back, if they are not large: */
+#define ROOM_PART    32 /* the device's memory has so many */
 #define GRAPHS       8 /* recorded stretches of a lane */
 #define MOST_PARAMS  256
 #define SCRATCH_BYTES ((size_t)256 << 20) /* of scratch in all, unless one group needs more */
@@ -60,7 +63,8 @@ typedef struct Recorded {
 
 typedef struct CudaLane {
     struct CudaLane *next;
-    void *stream;
+    void *stream; /* its own */
+    void *queue; /* where it works: its stream, or the device's default stream */
     uint64_t err, scratch; /* device memory */
     size_t err_room, scratch_room;
     int64_t *err_host;
@@ -74,6 +78,13 @@ typedef struct CudaLane {
     int64_t clock;
 } CudaLane;
 
+/* A block of memory, in use or free for the next who wants as much. */
+typedef struct Room {
+    uint64_t at; /* 0: none */
+    size_t n;
+    bool free;
+} Room;
+
 struct Device {
     Cuda cu;
     Builder *builder;
@@ -84,8 +95,10 @@ struct Device {
     void *context;
     char arch[32], name[128], about[512];
     bool graphs;
-    pthread_mutex_t lock; /* over lanes, lost and the kernels' questions */
+    pthread_mutex_t lock; /* over lanes, rooms, lost and the kernels' questions */
     CudaLane *free_lanes;
+    Room room[ROOMS];
+    atomic_bool others; /* others work with this memory too, in the default stream: so do lanes */
     bool lost;
     char why[512];
 };
@@ -321,15 +334,87 @@ static int64_t groups_at_once(Device *d, const Launch *l)
 static void *address(uint64_t at) { return (void *)(uintptr_t)at; }
 static uint64_t target_number(const void *p) { return (uint64_t)(uintptr_t)p; }
 
-static Status memory_take(Device *d, size_t n, uint64_t *at, RtError *e)
+/* ---- blocks that are used again: results that stay on the device are asked for and given back with every call, and the driver takes long over that ---- */
+
+static Room *room_of(Device *d, uint64_t at)
+{
+    for (int i = 0; i < ROOMS; i++)
+        if (d->room[i].at == at)
+            return &d->room[i];
+    return NULL;
+}
+
+/* A free block of exactly n bytes, or 0. */
+static uint64_t room_take(Device *d, size_t n)
+{
+    uint64_t at = 0;
+    pthread_mutex_lock(&d->lock);
+    for (int i = 0; i < ROOMS && !at; i++)
+        if (d->room[i].at && d->room[i].free && d->room[i].n == n) {
+            d->room[i].free = false;
+            at = d->room[i].at;
+        }
+    pthread_mutex_unlock(&d->lock);
+    return at;
+}
+
+/* Remembers the size of a new block, if it is one to be kept and there is a place. */
+static void room_note(Device *d, uint64_t at, size_t n, size_t total)
+{
+    pthread_mutex_lock(&d->lock);
+    Room *r = n <= total / ROOM_PART ? room_of(d, 0) : NULL;
+    if (r)
+        *r = (Room){ at, n, false };
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* Keeps a block for the next who wants as much; false: it is to be freed, and forgotten. */
+static bool room_keep(Device *d, uint64_t at)
+{
+    pthread_mutex_lock(&d->lock);
+    Room *r = room_of(d, at);
+    int n = 0;
+    for (int i = 0; i < ROOMS; i++)
+        n += d->room[i].at && d->room[i].free;
+    bool keep = r && n < ROOMS_FREE && !d->lost;
+    if (r && keep)
+        r->free = true;
+    else if (r)
+        *r = (Room){ 0 };
+    pthread_mutex_unlock(&d->lock);
+    return keep;
+}
+
+/* In the device's context. */
+static void rooms_drop(Device *d)
+{
+    for (int i = 0; i < ROOMS; i++) {
+        pthread_mutex_lock(&d->lock);
+        uint64_t at = d->room[i].free ? d->room[i].at : 0;
+        if (at)
+            d->room[i] = (Room){ 0 };
+        pthread_mutex_unlock(&d->lock);
+        if (at)
+            d->cu.release(at);
+    }
+}
+
+/* of: NULL, or gets the bytes that the device has. */
+static Status memory_take(Device *d, size_t n, uint64_t *at, size_t *of, RtError *e)
 {
     Status st = E_OK;
     size_t left = 0, total = 0;
     *at = 0;
     CHECK(memory_info(&left, &total), "its memory cannot be asked for");
+    if (n > left) {
+        rooms_drop(d);
+        CHECK(memory_info(&left, &total), "its memory cannot be asked for");
+    }
     if (n > left)
         return rt_fail(e, E_NOMEM, "%s: %zu bytes are wanted, %zu of %zu are free", d->name, n, left, total);
     CHECK(alloc(at, n ? n : 1), "memory cannot be allocated");
+    if (of)
+        *of = total;
 done:
     return st;
 }
@@ -337,14 +422,21 @@ done:
 static Status cuda_alloc(Device *d, size_t n, void **out, RtError *e)
 {
     uint64_t at = 0;
+    size_t total = 0;
     *out = NULL;
     if (!d->card)
         return dev_null.alloc(NULL, n, out, e);
     Status st = enter(d, e);
     if (st)
         return st;
-    if (!(st = memory_take(d, n, &at, e)))
-        *out = address(at);
+    if ((at = room_take(d, n)))
+        CHECK(context_wait(), "its work cannot be waited for"); /* who had the block before may have given it work, in whatever stream */
+    else if ((st = memory_take(d, n, &at, &total, e)))
+        goto done;
+    else
+        room_note(d, at, n, total);
+    *out = address(at);
+done:
     leave(d);
     return st;
 }
@@ -353,7 +445,7 @@ static void cuda_release(Device *d, void *p)
 {
     if (!d->card)
         dev_null.release(NULL, p);
-    if (!p || !d->card || enter(d, NULL))
+    if (!p || !d->card || room_keep(d, target_number(p)) || enter(d, NULL))
         return;
     d->cu.release(target_number(p));
     leave(d);
@@ -390,18 +482,19 @@ static void lane_drop(Device *d, CudaLane *l)
 static Status lane_open(Device *d, CudaLane **out, RtError *e)
 {
     Status st = E_OK;
+    *out = NULL;
     pthread_mutex_lock(&d->lock);
     CudaLane *l = d->free_lanes;
     if (l)
         d->free_lanes = l->next;
     pthread_mutex_unlock(&d->lock);
-    *out = l;
-    if (l)
-        return E_OK;
-    if (!(l = block_alloc(sizeof *l)))
-        return rt_fail(e, E_NOMEM, "no memory for a stream");
-    memset(l, 0, sizeof *l);
-    CHECK(stream_new(&l->stream, CU_STREAM_APART), "a stream cannot be made");
+    if (!l) {
+        if (!(l = block_alloc(sizeof *l)))
+            return rt_fail(e, E_NOMEM, "no memory for a stream");
+        memset(l, 0, sizeof *l);
+        CHECK(stream_new(&l->stream, CU_STREAM_APART), "a stream cannot be made");
+    }
+    l->queue = atomic_load(&d->others) ? NULL : l->stream;
     *out = l;
 done:
     if (st)
@@ -431,12 +524,12 @@ static Status lane_memory(Device *d, CudaLane *l, uint64_t *at, size_t *room, si
     Status st = E_OK;
     if (*room >= n)
         return E_OK;
-    CHECK(stream_wait(l->stream), "its work cannot be waited for");
+    CHECK(stream_wait(l->queue), "its work cannot be waited for");
     graphs_drop(d, l);
     if (*at)
         d->cu.release(*at);
     *at = 0, *room = 0;
-    if (!(st = memory_take(d, n, at, e)))
+    if (!(st = memory_take(d, n, at, NULL, e)))
         *room = n;
 done:
     return st;
@@ -475,13 +568,13 @@ static Status cuda_copy(Device *d, uint64_t dev, char *to, const char *from, siz
             if (i >= 2)
                 CHECK(event_wait(l->stage_done[half]), "a copy failed");
             memcpy(l->stage[half], from + at, m);
-            CHECK(to_device(dev + at, l->stage[half], m, l->stream), "a copy cannot be started");
-            CHECK(event_record(l->stage_done[half], l->stream), "an event cannot be recorded");
+            CHECK(to_device(dev + at, l->stage[half], m, l->queue), "a copy cannot be started");
+            CHECK(event_record(l->stage_done[half], l->queue), "an event cannot be recorded");
             continue;
         }
         if (i < parts) {
-            CHECK(to_host(l->stage[half], dev + at, m, l->stream), "a copy cannot be started");
-            CHECK(event_record(l->stage_done[half], l->stream), "an event cannot be recorded");
+            CHECK(to_host(l->stage[half], dev + at, m, l->queue), "a copy cannot be started");
+            CHECK(event_record(l->stage_done[half], l->queue), "an event cannot be recorded");
         }
         if (i) {
             size_t was = at - STAGE_BYTES, k = n - was < STAGE_BYTES ? n - was : STAGE_BYTES;
@@ -490,7 +583,7 @@ static Status cuda_copy(Device *d, uint64_t dev, char *to, const char *from, siz
             memcpy(to + was, l->stage[!half], k);
         }
     }
-    CHECK(stream_wait(l->stream), "a copy failed");
+    CHECK(stream_wait(l->queue), "a copy failed");
 done:
     if (l)
         lane_close(d, l);
@@ -545,8 +638,8 @@ static Status launch_issue(Device *d, CudaLane *lane, const Launch *l, int64_t s
     param[n++] = &scratch;
     param[n++] = &err;
     if (l->common)
-        CHECK(fill8(scratch, 0, l->common, lane->stream), "memory cannot be cleared");
-    CHECK(launch(k->function, (unsigned)(groups * (l->cluster > 1 ? l->cluster : 1)), 1, 1, (unsigned)l->threads, 1, 1, (unsigned)l->local, lane->stream, param, NULL), "a kernel cannot be started");
+        CHECK(fill8(scratch, 0, l->common, lane->queue), "memory cannot be cleared");
+    CHECK(launch(k->function, (unsigned)(groups * (l->cluster > 1 ? l->cluster : 1)), 1, 1, (unsigned)l->threads, 1, 1, (unsigned)l->local, lane->queue, param, NULL), "a kernel cannot be started");
 done:
     return st;
 }
@@ -593,7 +686,7 @@ static Status stretch_issue(Device *d, CudaLane *lane, int n, const Launch *l, R
     Status st = E_OK;
     bool checks = any_checks(n, l);
     if (checks)
-        CHECK(fill8(lane->err, 0, (size_t)n * 32, lane->stream), "memory cannot be cleared");
+        CHECK(fill8(lane->err, 0, (size_t)n * 32, lane->queue), "memory cannot be cleared");
     for (int i = 0; i < n && !st; i++)
         if (launch_runs(&l[i]))
             st = launch_issue(d, lane, &l[i], i, e);
@@ -605,8 +698,11 @@ static Status stretch_record(Device *d, CudaLane *lane, Recorded *r, int n, cons
 {
     void *graph = NULL;
     Status st = E_OK;
+    void *queue = lane->queue;
     CHECK(capture_begin(lane->stream, CU_CAPTURE_THREAD), "launches cannot be recorded");
+    lane->queue = lane->stream;
     st = stretch_issue(d, lane, n, l, e);
+    lane->queue = queue;
     int code = d->cu.capture_end(lane->stream, &graph);
     if (!st && code)
         st = cuda_fail(d, e, code, "launches cannot be recorded");
@@ -638,7 +734,7 @@ static Status stretch_run(Device *d, CudaLane *lane, int n, const Launch *l, RtE
     r->used = ++lane->clock;
     if (!r->exec && (st = stretch_record(d, lane, r, n, l, e)))
         return st;
-    CHECK(graph_launch(r->exec, lane->stream), "recorded launches cannot be started");
+    CHECK(graph_launch(r->exec, lane->queue), "recorded launches cannot be started");
 done:
     return st;
 }
@@ -676,19 +772,19 @@ static Status stretch_timed(Device *d, CudaLane *lane, int n, const Launch *l, d
     Status st = events_need(d, lane, n + 1, e);
     if (st)
         return st;
-    CHECK(fill8(lane->err, 0, (size_t)n * 32, lane->stream), "memory cannot be cleared");
+    CHECK(fill8(lane->err, 0, (size_t)n * 32, lane->queue), "memory cannot be cleared");
     atomic_store(&lane->go, 0);
-    CHECK(host_call(lane->stream, held_back, &lane->go), "a call of the host cannot be enqueued");
+    CHECK(host_call(lane->queue, held_back, &lane->go), "a call of the host cannot be enqueued");
     for (int i = 0; i < n && !st; i++) {
         if (i == HELD)
             atomic_store(&lane->go, 1);
-        CHECK(event_record(lane->event[i], lane->stream), "an event cannot be recorded");
+        CHECK(event_record(lane->event[i], lane->queue), "an event cannot be recorded");
         if (launch_runs(&l[i]) && (st = launch_issue(d, lane, &l[i], i, e)))
             goto done;
     }
-    CHECK(event_record(lane->event[n], lane->stream), "an event cannot be recorded");
+    CHECK(event_record(lane->event[n], lane->queue), "an event cannot be recorded");
     atomic_store(&lane->go, 1);
-    CHECK(stream_wait(lane->stream), "a kernel failed");
+    CHECK(stream_wait(lane->queue), "a kernel failed");
     for (int i = 0; i < n; i++) {
         float ms = 0;
         CHECK(event_between(&ms, lane->event[i], lane->event[i + 1]), "times cannot be read");
@@ -705,8 +801,8 @@ static Status stretch_check(Device *d, CudaLane *lane, int n, const Launch *l, R
     Status st = E_OK;
     bool checks = any_checks(n, l);
     if (checks)
-        CHECK(to_host(lane->err_host, lane->err, (size_t)n * 32, lane->stream), "a copy cannot be started");
-    CHECK(stream_wait(lane->stream), "a kernel failed");
+        CHECK(to_host(lane->err_host, lane->err, (size_t)n * 32, lane->queue), "a copy cannot be started");
+    CHECK(stream_wait(lane->queue), "a kernel failed");
     for (int i = 0; checks && i < n; i++) {
         const int64_t *w = lane->err_host + 4 * i;
         if (!l[i].checks || !launch_runs(&l[i]) || !w[0])
@@ -798,8 +894,10 @@ static void cuda_close(Device *d)
         d->free_lanes = l->next;
         lane_drop(d, l);
     }
-    if (in)
+    if (in) {
+        rooms_drop(d);
         leave(d);
+    }
     builder_close(d->builder);
     nvrtc_close(d->nvrtc);
     if (d->context)
@@ -930,19 +1028,8 @@ static const char *cuda_describe(Device *d)
 static const char *cuda_isa(Device *d) { return d->arch; }
 static int cuda_number(Device *d) { return d->index; }
 
-/* Lanes' streams do not wait for the default stream by themselves: if they did, nobody could use that while launches are recorded. */
-static Status cuda_settle(Device *d, RtError *e)
-{
-    if (!d->card)
-        return E_OK;
-    Status st = enter(d, e);
-    if (st)
-        return st;
-    CHECK(stream_wait(NULL), "what others gave the device cannot be waited for");
-done:
-    leave(d);
-    return st;
-}
+/* The default stream keeps the order by itself, and nobody waits. Lanes' own streams are apart from it: else nobody could use that while launches are recorded. */
+static void cuda_follow(Device *d) { atomic_store(&d->others, true); }
 static const char *cuda_command(Device *d) { return builder_command(d->builder); }
 
 const DeviceApi dev_cuda = {
@@ -950,7 +1037,7 @@ const DeviceApi dev_cuda = {
     .addresses = true,
     .place = 2,
     .number = cuda_number,
-    .settle = cuda_settle,
+    .follow = cuda_follow,
     .open = cuda_open,
     .close = cuda_close,
     .describe = cuda_describe,

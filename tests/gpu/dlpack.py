@@ -64,9 +64,20 @@ def values():
     host = a.cpu().numpy(), b.cpu().numpy()
     print(f"add of 2^26 float32: {median_ms(lambda: p(a, b, out=[room])):.3f} ms with out=, {median_ms(lambda: p(a, b)):.3f} ms with a new result, "
           f"PyTorch {median_ms(lambda: torch.add(a, b, out=room)):.3f} ms, over the host {median_ms(lambda: p(*host), 3):.1f} ms", flush=True)
-    small = torch.randn(1024, device="cuda"), torch.randn(1024, device="cuda")
-    print(f"add of 2^10 float32: {median_ms(lambda: p(*small, out=[small[0]]), 300) * 1e3:.1f} us with out=, PyTorch "
-          f"{median_ms(lambda: torch.add(*small, out=small[0]), 300) * 1e3:.1f} us", flush=True)
+    x, y = torch.randn(1024, device="cuda"), torch.randn(1024, device="cuda")
+    own, room = [p.put(t.cpu().numpy()) for t in (x, y)], torch.empty_like(x)
+    g = sinter.Graph()
+    g.output("y", g.op("Transpose", g.op("Softmax", g.input("x", "f32", [32, 32])), perm=[1, 0]))
+    pair, square, turned = sinter.compile(g, device="cuda"), x.reshape(32, 32), torch.empty(32, 32, device="cuda")
+    turned[:] = torch.from_dlpack(pair(square))
+    ok("two launches", torch.allclose(turned, torch.softmax(square, -1).T, atol=1e-6))
+    rows = [("with out=", lambda: p(x, y, out=[room])), ("with a new result", lambda: p(x, y)), ("arrays of sinter", lambda: p(*own, out=[own[0]])),
+            ("PyTorch", lambda: torch.add(x, y, out=room)), ("PyTorch, a new result", lambda: torch.add(x, y)), ("softmax and transpose with out=", lambda: pair(square, out=[turned])),
+            ("PyTorch's", lambda: torch.softmax(square, -1).T.contiguous()), ("nothing but the wait", lambda: None)]
+    side = torch.cuda.Stream()
+    print("add of 2^10 float32, us: " + ", ".join(f"{name} {median_ms(f, 300) * 1e3:.1f}" for name, f in rows), flush=True)
+    with torch.cuda.stream(side):
+        print(f"in a stream of its own: {median_ms(rows[0][1], 300) * 1e3:.1f} us with out=", flush=True)
 
 
 def streams():

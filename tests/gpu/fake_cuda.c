@@ -16,6 +16,7 @@
 #define CALL __attribute__((visibility("default"))) int
 static size_t used;
 static int trapped;
+static long calls;
 
 static long long told(const char *name, long long otherwise)
 {
@@ -27,6 +28,7 @@ static long long told(const char *name, long long otherwise)
 }
 #define FAIL_IF_TOLD                                          \
     do {                                                      \
+        calls++;                                              \
         if (trapped == 2) return (int)told("trap", 700);      \
         long long code_ = told(__func__, 0);                  \
         if (code_) return (int)code_;                         \
@@ -34,6 +36,8 @@ static long long told(const char *name, long long otherwise)
 
 static size_t memory(void) { return (size_t)told("memory", (long long)4 << 30); }
 
+/* how many calls of the driver there were, for tests that load this library as well */
+__attribute__((visibility("default"))) long fake_calls(void) { return calls; }
 CALL cuInit(unsigned f) { (void)f; FAIL_IF_TOLD; return 0; }
 CALL cuDriverGetVersion(int *v) { FAIL_IF_TOLD; *v = (int)told("version", 13000); return 0; }
 CALL cuDeviceGetCount(int *n) { FAIL_IF_TOLD; *n = 1; return 0; }
@@ -50,6 +54,8 @@ CALL cuDevicePrimaryCtxRetain(void **c, int d) { (void)d; FAIL_IF_TOLD; *c = &us
 CALL cuDevicePrimaryCtxRelease_v2(int d) { (void)d; return 0; }
 CALL cuCtxPushCurrent_v2(void *c) { (void)c; FAIL_IF_TOLD; return 0; }
 CALL cuCtxPopCurrent_v2(void **c) { *c = &used; return 0; }
+CALL cuStreamSynchronize(void *s);
+CALL cuCtxSynchronize(void) { return cuStreamSynchronize(NULL); }
 CALL cuMemGetInfo_v2(size_t *left, size_t *total) { FAIL_IF_TOLD; *total = memory(); *left = *total > used ? *total - used : 0; return 0; }
 CALL cuMemAlloc_v2(uint64_t *at, size_t n)
 {
@@ -75,20 +81,23 @@ typedef struct Stream { Graph *recording; void (*call)(void *); void *arg; } Str
 typedef struct Function { void *fn; int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, void **, int); int nparam, cluster; } Function;
 typedef struct Module { void *lib; Function function[512]; int n; } Module;
 
+static Stream by_default;
+static Stream *stream_of(void *s) { return s ? s : &by_default; }
+
 CALL cuStreamCreate(void **s, unsigned f) { (void)f; FAIL_IF_TOLD; *s = calloc(1, sizeof(Stream)); return *s ? 0 : 2; }
 CALL cuStreamDestroy_v2(void *s) { free(s); return 0; }
 /* launches run as they are made, a call of the host when it is waited for: what holds them back may be told later to let them go */
-CALL cuLaunchHostFunc(void *s, void (*f)(void *), void *arg) { FAIL_IF_TOLD; ((Stream *)s)->call = f, ((Stream *)s)->arg = arg; return 0; }
+CALL cuLaunchHostFunc(void *s, void (*f)(void *), void *arg) { FAIL_IF_TOLD; stream_of(s)->call = f, stream_of(s)->arg = arg; return 0; }
 CALL cuStreamSynchronize(void *s)
 {
-    Stream *q = s;
-    if (q && q->call) q->call(q->arg), q->call = NULL;
+    Stream *q = stream_of(s);
+    if (q->call) q->call(q->arg), q->call = NULL;
     if (trapped == 1) trapped = 2;
     FAIL_IF_TOLD;
     return 0;
 }
-CALL cuStreamBeginCapture_v2(void *s, int mode) { (void)mode; FAIL_IF_TOLD; ((Stream *)s)->recording = calloc(1, sizeof(Graph)); return 0; }
-CALL cuStreamEndCapture(void *s, void **g) { FAIL_IF_TOLD; *g = ((Stream *)s)->recording; ((Stream *)s)->recording = NULL; return 0; }
+CALL cuStreamBeginCapture_v2(void *s, int mode) { (void)mode; FAIL_IF_TOLD; stream_of(s)->recording = calloc(1, sizeof(Graph)); return 0; }
+CALL cuStreamEndCapture(void *s, void **g) { FAIL_IF_TOLD; *g = stream_of(s)->recording; stream_of(s)->recording = NULL; return 0; }
 CALL cuGraphInstantiateWithFlags(void **x, void *g, unsigned long long f)
 {
     (void)f;
@@ -182,7 +191,7 @@ CALL cuLaunchKernel(void *fn, unsigned gx, unsigned gy, unsigned gz, unsigned bx
     if (told("trap", 0)) { trapped = 1; return 0; }
     Call c = { .fn = fn, .groups = gx, .threads = bx, .shared = shared, .nparam = ((Function *)fn)->nparam };
     for (int i = 0; i < c.nparam; i++) c.word[i] = *(const uint64_t *)param[i];
-    Graph *g = ((Stream *)s)->recording;
+    Graph *g = stream_of(s)->recording;
     if (!g) return call_run(&c);
     call_add(g, &c);
     return 0;
@@ -190,7 +199,7 @@ CALL cuLaunchKernel(void *fn, unsigned gx, unsigned gy, unsigned gz, unsigned bx
 CALL cuMemsetD8Async(uint64_t to, unsigned char with, size_t n, void *s)
 {
     FAIL_IF_TOLD;
-    Graph *g = ((Stream *)s)->recording;
+    Graph *g = stream_of(s)->recording;
     if (!g) { memset((void *)(uintptr_t)to, with, n); return 0; }
     call_add(g, &(Call){ .clear = to, .nclear = n });
     return 0;
