@@ -239,9 +239,14 @@ static void step_load(Eval *ev, Step *s, Scalar *r)
     const Space *sp = &ev->space.at[s->space];
     if (s->filled)
         return;
-    load_check(ev, s->n, t, sp);
     Lanes off = {0};
-    for (int k = 0; k < t->rank; k++) {
+    if (s->flat) {
+        const Affine *a = &ev->place.at[s->flat - 1];
+        off = (Lanes){ .start = affine_at(ev, a), .step = ev->lane < 0 ? 0 : a->coef[ev->lane] };
+        sp = &ev->space.at[0];
+    } else
+        load_check(ev, s->n, t, sp);
+    for (int k = 0; k < t->rank && !s->flat; k++) {
         const Lanes *l = &sp->var[k];
         Lanes stride = {.start = t->strides[k]};
         if (!l->v)
@@ -479,7 +484,7 @@ void eval_block(Eval *ev, int n)
             break;
         case STEP_random: step_random(ev, s, r); break;
         case STEP_enter:
-            if (!space_enter(ev, s->n, s->space, s->a, s->lin, s->arg)) {
+            if (!s->skip && !space_enter(ev, s->n, s->space, s->a, s->lin, s->arg)) {
                 ASSERT(s->jump);
                 for (int j = 0; j < n; j++)
                     if (floats(ev, s->n))
@@ -686,15 +691,19 @@ static void eval_map(Eval *ev, const Node *n, bool top, const Tensor *out, int64
     if (!eval_state(ev, n)->count)
         return;
     int x = cone_begin(ev, n, top);
+    int64_t stride[MAX_RANK];
+    memcpy(stride, out->strides, sizeof stride);
+    if (ev->ready && cone_flatten(ev))
+        nest_merge(ev, stride);
     nest_lane(ev, ~0u);
-    int64_t step = ev->lane < 0 ? 0 : out->strides[ev->lane], extent = nest_extent(ev);
+    int64_t step = ev->lane < 0 ? 0 : stride[ev->lane], extent = nest_extent(ev);
     do {
         for (int64_t at = 0; at < extent; at += LANES) {
             int m = chunk_size(extent - at);
             if (ev->lane >= 0)
                 ev->idx[ev->lane] = at;
             eval_block(ev, m);
-            int64_t off = base + nest_offset(ev, out->strides);
+            int64_t off = base + nest_offset(ev, stride);
             if (floats(ev, n) && out->dt == DT_f32)
                 floats_store((float *)out->data + off, step, m, (const float *)ev->slot.at[x]);
             else if (ints(ev, n) && out->dt == n->dt)
@@ -725,6 +734,8 @@ static void eval_fold(Eval *ev, const Node *n, const Tensor *out)
     const NodeState *f = eval_state(ev, x);
     bool arg = n->kind == FOLD_argmax || n->kind == FOLD_argmin;
     int slot = cone_begin(ev, x, false);
+    if (ev->ready)
+        cone_flatten(ev);
     uint32_t all = x->rank ? (uint32_t)((1ull << x->rank) - 1) : 0, kept = all & ~n->axes, inner = 0;
     int64_t stride[MAX_RANK] = { 0 }, pos[MAX_RANK] = { 0 }, nred = 1,
             nkept = 1; /* of out; of the index of an arg fold */
@@ -1070,7 +1081,7 @@ static void eval_store(Eval *ev, NodeState *f)
     if (f->result) {
         t->data = arena_alloc(ev->res, tensor_bytes(t));
     } else {
-        t->data = f->block = block_alloc(tensor_bytes(t) + 1);
+        t->data = f->block = spare_take(ev, tensor_bytes(t) + 1, &f->room);
         if (!t->data)
             fail(ev->cx, E_NOMEM, "no memory for a tensor of %lld elements", (long long)f->count);
     }
@@ -1125,7 +1136,7 @@ static void eval_all(Ctx *cx, void *arg)
         default: eval_store(ev, f);
         }
         for (int k = f->first_dead; k >= 0; k = ev->st[k].next_dead) {
-            block_free(ev->st[k].block);
+            spare_give(ev, ev->st[k].block, ev->st[k].room);
             ev->st[k].block = NULL;
         }
     }
@@ -1158,6 +1169,7 @@ static void eval_guarded(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs
     Status s = guard_call(cx, eval_all, &ev);
     for (int k = 0; k < ev.nst; k++)
         block_free(ev.st[k].block), block_free(ev.st[k].stage);
+    spares_free(&ev);
     arena_free(ev.mem);
     if (s != E_OK) {
         char text[sizeof cx->text];

@@ -11,6 +11,8 @@ typedef struct Space {
     int n, lo, hi;
     const uint8_t *mask;
     Lanes var[MAX_RANK];
+    int place;                      /* of cone_flatten: first of its variables in Eval.place, -1: they are not linear; */
+    bool wanted;                    /* something needs them */
 } Space; /* valid: lo <= j < hi and mask, if there is one */
 /* An index expression: linear with numbers, or the Dim itself. */
 enum { LIN_MAX = 6 };
@@ -22,6 +24,8 @@ typedef struct Lin {
     int var[LIN_MAX];
     int64_t coef[LIN_MAX];
 } Lin;
+
+typedef struct Affine { int64_t c, coef[MAX_RANK]; } Affine;        /* c + sum of coef[k] * index k */
 
 typedef enum StepKind {
     STEP_load,
@@ -41,6 +45,8 @@ typedef struct Step {
     int a, b, c; /* steps of operands; enter: a is the new space; leave: a the value, b the inner space */
     int lin, arg;                   /* enter: first of its expressions, first of its index operands */
     int jump;                       /* enter: its leave step, or 0 */
+    int flat;                       /* load: its place in the tensor is number flat - 1 of Eval.place; 0: that of its space's variables */
+    bool skip;                      /* enter: nothing needs the new space */
     bool filled;                    /* load of a single element: the slot holds it for all lanes */
 } Step;
 
@@ -53,8 +59,12 @@ typedef struct NodeState {
     int first_dead;
     bool stored, result;
     Tensor *val;                    /* call: nout of them */
+    size_t room;                    /* of block */
     void *block, *stage;            /* owned; stage: scatter's wide copy while it runs */
 } NodeState;
+
+typedef struct Spare { void *at; size_t room; } Spare;             /* a block that may be used again */
+enum { SPARES = 12 };
 
 typedef struct Eval {
     Ctx *cx;
@@ -75,6 +85,8 @@ typedef struct Eval {
     VEC(int) arg;
     VEC(Scalar *) slot;
     VEC(int64_t *) temp;
+    VEC(Affine) place;
+    Spare spare[SPARES];
     int ntemp, nlane, zero_space;
     /* the current loop nest */
     int rank, lane;
@@ -101,6 +113,19 @@ void nest_lane(Eval *ev, uint32_t allowed);
 bool nest_next(Eval *ev, uint32_t axes);
 /* Runs the program for n lanes from ev->idx on. */
 void eval_block(Eval *ev, int n);
+
+/* ---- flat.c: memory and places, see there ---- */
+/* At least so many bytes, NULL when there are none; room: how many it is, to be told when it is given back. */
+void *spare_take(Eval *ev, size_t bytes, size_t *room);
+void spare_give(Eval *ev, void *p, size_t room);        /* p may be NULL */
+void spares_free(Eval *ev);
+void affine_add(Affine *to, int64_t times, const Affine *x);
+bool affine_lin(const Lin *l, const Affine *var, Affine *r);      /* l over variables that are themselves var (NULL: the indices); false: it is not linear */
+int64_t affine_at(const Eval *ev, const Affine *a);     /* at ev->idx */
+/* After cone_begin: gives loads their places where these are linear; true: all of them are, and no view is entered any more. */
+bool cone_flatten(Eval *ev);
+/* Then: makes one of neighbouring axes of the loop nest, where what is loaded and the result (by axis: its strides) lie so. */
+void nest_merge(Eval *ev, int64_t *stride);
 
 /* ---- ready.c: float32 as floats, small integers as int32 ---- */
 /* The dtypes whose slots hold int32, and their types in memory. */

@@ -411,6 +411,7 @@ static uint32_t factor_axes(const Eval *ev, const Node *space, const Node *x)
 static void panels_fill(Eval *ev, const Contract *c, const Node *x, uint32_t free_axes, int width, const int64_t *outer, float *to)
 {
     int slot = cone_begin_below(ev, c->space, x);
+    cone_flatten(ev);
     memcpy(ev->idx, outer, sizeof ev->idx);
     nest_lane(ev, free_axes | c->sum);
     int64_t nfree = mask_count(ev, free_axes), extent = ev->lane < 0 ? 1 : ev->dim[ev->lane];
@@ -524,7 +525,8 @@ bool ready_contract(Eval *ev, const Node *n, const Tensor *out)
         return false;
     size_t rows = (size_t)(up(c.nrow, ROWS) * c.nsum) * sizeof(float), cols = (size_t)(up(c.ncol, COLS) * c.nsum) * sizeof(float);
     NodeState *own = eval_state(ev, n);
-    uint8_t *block = own->stage = block_alloc((size_t)(c.nrow + c.ncol) * sizeof(int64_t) + rows + cols);
+    size_t room;
+    uint8_t *block = own->stage = spare_take(ev, (size_t)(c.nrow + c.ncol) * sizeof(int64_t) + rows + cols, &room);
     if (!block)
         fail(ev->cx, E_NOMEM, "no memory for the panels of a product");
     int64_t *row_at = (int64_t *)block, *col_at = row_at + c.nrow, outer[MAX_RANK] = { 0 }, next[MAX_RANK], seen = -1;
@@ -550,13 +552,12 @@ bool ready_contract(Eval *ev, const Node *n, const Tensor *out)
         product(&c, block_best(ints), row, col, row_at, col_at, (char *)out->data + off * (int64_t)sizeof(float));
         memcpy(outer, next, sizeof outer);
     }
-    block_free(own->stage);
+    spare_give(ev, own->stage, room);
     own->stage = NULL;
     return true;
 }
 
 /* ---- taps: folds of one or two factors that lie in memory at linear places -------------------------------------------- */
-typedef struct Affine { int64_t c, coef[MAX_RANK]; } Affine;        /* c + sum of coef[k] * index k */
 typedef struct Factor {
     const char *data;
     DType dt;                           /* f32, or small integers */
@@ -566,31 +567,11 @@ typedef struct Factor {
     float fill;
 } Factor;
 
-/* d over variables that are themselves `var` (NULL: the axes); false when it is not linear. */
 static bool affine_make(Eval *ev, const Dim *d, const Affine *var, Affine *r)
 {
     Lin l;
     lin_make(ev, &l, d);
-    *r = (Affine){ .c = l.c };
-    for (int k = 0; l.linear && k < l.n; k++) {
-        if (l.var[k] >= MAX_RANK)
-            return false;
-        if (!var) {
-            r->coef[l.var[k]] += l.coef[k];
-            continue;
-        }
-        r->c += l.coef[k] * var[l.var[k]].c;
-        for (int j = 0; j < MAX_RANK; j++)
-            r->coef[j] += l.coef[k] * var[l.var[k]].coef[j];
-    }
-    return l.linear;
-}
-
-static void affine_add(Affine *to, int64_t times, const Affine *x)
-{
-    to->c += times * x->c;
-    for (int k = 0; k < MAX_RANK; k++)
-        to->coef[k] += times * x->coef[k];
+    return affine_lin(&l, var, r);
 }
 
 static bool factor_make(Eval *ev, const Node *space, const Node *x, Factor *f)
@@ -627,14 +608,6 @@ static bool factor_make(Eval *ev, const Node *space, const Node *x, Factor *f)
         else
             f->pred[k].n = dim_eval(x->view.pred[k].n, ev->syms, NULL);
     return true;
-}
-
-static int64_t affine_at(const Eval *ev, const Affine *a)
-{
-    int64_t v = a->c;
-    for (int k = 0; k < ev->rank; k++)
-        v += a->coef[k] * ev->idx[k];
-    return v;
 }
 
 /* Lanes lo to hi of bytes, signed or not. */

@@ -1,4 +1,4 @@
-/* The random-graph test: the interpreter, the unfused program and the fused program must agree.
+/* The random-graph test: the interpreter, the ready tier, the unfused program and the fused program must agree.
  *
  *   fuzz_graph [--seed N] [--count N] [--isa NAME] [--steps N] [--cache DIR] [--seconds N] [--verbose] [--kernels] [--no-shrink] [--no-fork]
  *
@@ -93,7 +93,7 @@ static bool same_tensor(Text *t, const Val *v, bool approximate, const Tensor *g
 /* ---- one graph --------------------------------------------------------------------------------------------------------- */
 typedef struct Job { Bench *b; Case *c; bool approximate, traced_only; Text *report; Verdict verdict; int fused, unfused, served; } Job;
 
-typedef struct Attempt { Job *j; Arena *a; Segment *s; const Tensor *in; const int64_t *syms; Tensor *out; } Attempt;
+typedef struct Attempt { Job *j; Arena *a; Segment *s; const Tensor *in; const int64_t *syms; Tensor *out; bool ready; } Attempt;
 
 static void interpret(Ctx *cx, void *arg)
 {
@@ -101,7 +101,7 @@ static void interpret(Ctx *cx, void *arg)
     const Case *c = x->j->c;
     Node *node[FUZZ_OUTPUTS];           /* as they were generated: the graph's own outputs may have been rewritten */
     for (int i = 0; i < c->nout; i++) node[i] = c->out[i].n;
-    eval_nodes(cx, x->a, c->g, x->in, x->syms, c->nout, node, x->out);
+    (x->ready ? eval_ready : eval_nodes)(cx, x->a, c->g, x->in, x->syms, c->nout, node, x->out);
 }
 
 static void run_program(Ctx *cx, void *arg)
@@ -117,13 +117,21 @@ static bool run_sizes(Job *j, Segment *s, bool fuse, const Tensor *in, const int
     arena_bind(c->arena, c->cx);
     Tensor *want = NEWS(a, Tensor, c->nout + 1), *got = NEWS(a, Tensor, c->nout + 1);
     bool same = true;
-    Attempt x = { j, a, s, in, syms, want };
+    Attempt x = { j, a, s, in, syms, want, false };
     if (guard_call(c->cx, interpret, &x) != E_OK) {  /* an index outside its axis: the program has to find it too */
         x.out = got;
         same = c->cx->code == E_INVALID && guard_call(c->cx, run_program, &x) == E_INVALID;
         if (!same) text_add(j->report, "the interpreter and the %s program at %s do not both say INVALID: %s\n", fuse ? "fused" : "unfused", sizes, c->cx->text);
         arena_free(a);
         return same;
+    }
+    if (!fuse) {                        /* the ready tier has the contract of kernels */
+        x.ready = true;
+        x.out = got;
+        interpret(c->cx, &x);
+        for (int i = 0; i < c->nout && same; i++)
+            if (!(same = same_tensor(j->report, &c->out[i], j->approximate, &got[i], &want[i])))
+                text_add(j->report, "  in output %d, ready tier, %s\n", i, sizes);
     }
     Tensor own[FUZZ_INPUTS];
     size_t bytes[FUZZ_OUTPUTS];
