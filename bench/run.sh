@@ -8,6 +8,7 @@
 #   gemm      matrix products against oneDNN's, float32, bfloat16 and bytes, one thread, plain and with bias and gelu (bench/contract.c)
 #   conv      convolutions with bias and relu against oneDNN's
 #   models    real models, fused against unfused, from $SN_CASES/models when that is there (or folders in MODELS)
+#   starts    the first result of those models with nothing compiled, and a start with kernels on disk: median and worst of STARTS (20) processes each
 #   learn     tuning with the learned model of cost against four times the measurements without it (bench/learn.c)
 #   regret    each fused kernel of those models against the kernels of its operators when nothing is fused (bench/regret.py)
 #   attention attention of many forms from the plain graph (bench/attention.sh)
@@ -67,7 +68,21 @@ print("%-24s %3d/%3d %7.3f ms %7.3f ms %6.2f %9.2f %9.3f %9.1f %8.1f %8d %8d" % 
             done
         done
         ;;
+    starts)
+        models=${MODELS:-$(ls -d "${SN_CASES:-../shared/cases}"/models/*/ 2>/dev/null || true)}
+        [ -n "$models" ] || { echo "starts: no models found; name folders with model.onnx in MODELS"; continue; }
+        for threads in ${THREADS:-1 2}; do
+            printf '%-24s %10s %21s %21s %21s\n' "$threads thread(s), ms" "cold, once" "first cold: worst" "warm start: worst" "first warm: worst"
+            for dir in $models; do
+                model_sizes "$dir"
+                { "$BUILD/sinter" bench "$dir/model.onnx" "${sizes[@]}" --threads $threads --starts ${STARTS:-20} --json 2>/dev/null || true; } | python3 -c '
+import json, sys
+d = json.load(sys.stdin)
+print("%-24s %10.0f" % (sys.argv[1], d["cold_compile_ms"]), *("%13.1f %7.1f" % (d[k]["median"], d[k]["worst"]) for k in ("first_result_cold_ms", "warm_start_ms", "first_result_ms")))' "$(basename "$dir")" || echo "$dir: no figures"
+            done
+        done
+        ;;
     attention) bash bench/attention.sh ;;
-    *) echo "run.sh: no benchmark named '$w' (kernels, rows, learn, regret, models, gemm, conv, attention)" >&2; exit 2 ;;
+    *) echo "run.sh: no benchmark named '$w' (kernels, rows, learn, regret, models, starts, gemm, conv, attention)" >&2; exit 2 ;;
     esac
 done

@@ -1,7 +1,7 @@
 /* sinter bench: one model fused and unfused, side by side.
  *
  *   start      child processes, one after the other: the first result with nothing compiled, from the ready tier; then, with a cache folder that is empty at
- *              first, what compiling costs, and what a second start costs
+ *              first, what compiling costs, and what a second start costs. --starts N measures nothing else, N times
  *   times      both programs in this process, in turns, so that what disturbs the machine disturbs both; medians after warm-up
  *   counts     launches, logical bytes, temporary memory: from the programs' evidence; measured bytes: from hardware counters where there are any
  *   errors     the fused result against the reference interpreter or, when that takes too long, against the unfused one */
@@ -220,6 +220,36 @@ static json_t *report_json(Bench *b, Start cold, Start warm, const char *referen
     return j;
 }
 
+/* ---- starts alone ------------------------------------------------------------------------------------------------------------------------------- */
+
+static void start_row(Cli *c, json_t *j, const char *name, const char *what, int n, double *s)
+{
+    double mid = median(n, s), worst = 0;
+    for (int i = 0; i < n; i++) worst = s[i] > worst ? s[i] : worst;
+    if (j) json_object_set_new(j, name, json_pack("{s:f, s:f}", "median", mid * 1e3, "worst", worst * 1e3));
+    else printf("%-45s %12s %12s\n", what, ms_text(c, mid * 1e3), ms_text(c, worst * 1e3));
+}
+
+/* n times: the first result with nothing compiled; a start with everything compiled, and its first result. Once: compiling. */
+static void bench_starts(Cli *c, const Inputs *in, int n, bool json)
+{
+    double *at_once = NEWS(c->arena, double, n), *ready = NEWS(c->arena, double, n), *first = NEWS(c->arena, double, n);
+    const char *none = path_join(c->arena, c->made_dir, "none");
+    Start cold = start_in_child(c, c->arg[0], in, c->made_dir, false);
+    for (int i = 0; i < n; i++) {
+        at_once[i] = start_in_child(c, c->arg[0], in, none, true).first_s;
+        Start warm = start_in_child(c, c->arg[0], in, c->made_dir, false);
+        ready[i] = warm.ready_s;
+        first[i] = warm.first_s;
+    }
+    json_t *j = json ? json_pack("{s:s, s:i, s:i, s:f}", "model", c->arg[0], "threads", c->cx->opt.threads, "starts", n, "cold_compile_ms", cold.ready_s * 1e3) : NULL;
+    if (!json) printf("%-45s %12s %12s\n%-45s %12s\n", arena_fmt(c->arena, "%d starts, %d threads", n, c->cx->opt.threads), "median", "worst", "nothing compiled, waiting for compilers, once", ms_text(c, cold.ready_s * 1e3));
+    start_row(c, j, "first_result_cold_ms", "first result with nothing compiled", n, at_once);
+    start_row(c, j, "warm_start_ms", "ready with kernels on disk", n, ready);
+    start_row(c, j, "first_result_ms", "first result with kernels on disk", n, first);
+    if (json) print_json(j);
+}
+
 int cmd_bench(Cli *c)
 {
     Bench b = { .c = c };
@@ -228,6 +258,11 @@ int cmd_bench(Cli *c)
     b.m = cli_load(c, c->arg[0]);
     b.in = cli_inputs(c, b.m, json, false);
     make_temporary(c);
+    int starts = flag_int(c, FLAG_starts, 0, 1);
+    if (starts) {
+        bench_starts(c, &b.in, starts, json);
+        return EXIT_FINE;
+    }
     Start at_once = start_in_child(c, c->arg[0], &b.in, path_join(c->arena, c->made_dir, "none"), true);
     Start cold = start_in_child(c, c->arg[0], &b.in, c->made_dir, false), warm = start_in_child(c, c->arg[0], &b.in, c->made_dir, false);
     b.at_once = at_once.first_s;

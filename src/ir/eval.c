@@ -233,12 +233,16 @@ static void load_check(Eval *ev, const Node *n, const Tensor *t, const Space *s)
     }
 }
 
-static void step_load(Eval *ev, Step *s, Scalar *r)
+static void step_load(Eval *ev, int step)
 {
+    Step *s = &ev->step.at[step];
     const Tensor *t = eval_state(ev, s->n)->val;
     const Space *sp = &ev->space.at[s->space];
     if (s->filled)
         return;
+    if (slot_in_source(ev, step, t))
+        return;
+    Scalar *r = ev->slot.at[step] = ev->own.at[step];
     Lanes off = {0};
     if (s->flat) {
         const Affine *a = &ev->place.at[s->flat - 1];
@@ -452,7 +456,7 @@ void eval_block(Eval *ev, int n)
         Scalar *r = ev->slot.at[i];
         Scalar *const *slot = ev->slot.at;
         switch (s->kind) {
-        case STEP_load: step_load(ev, s, r); break;
+        case STEP_load: step_load(ev, i); break;
         case STEP_ew:
             step_ew(ev, s, r);
             break;
@@ -505,8 +509,11 @@ void eval_block(Eval *ev, int n)
 static int step_add(Eval *ev, Step s)
 {
     vec_push(ev->mem, &ev->step, s);
-    if (ev->slot.n < ev->step.n)
-        vec_push(ev->mem, &ev->slot, NEWS(ev->mem, Scalar, LANES));
+    if (ev->slot.n < ev->step.n) {
+        vec_push(ev->mem, &ev->own, NEWS(ev->mem, Scalar, LANES));
+        vec_push(ev->mem, &ev->slot, NULL);
+    }
+    ev->slot.at[ev->step.n - 1] = ev->own.at[ev->step.n - 1];
     return ev->step.n - 1;
 }
 
@@ -702,8 +709,11 @@ static void eval_map(Eval *ev, const Node *n, bool top, const Tensor *out, int64
             int m = chunk_size(extent - at);
             if (ev->lane >= 0)
                 ev->idx[ev->lane] = at;
-            eval_block(ev, m);
             int64_t off = base + nest_offset(ev, stride);
+            bool there = slot_in_result(ev, x, out, off, step);
+            eval_block(ev, m);
+            if (there)
+                continue;
             if (floats(ev, n) && out->dt == DT_f32)
                 floats_store((float *)out->data + off, step, m, (const float *)ev->slot.at[x]);
             else if (ints(ev, n) && out->dt == n->dt)

@@ -83,7 +83,7 @@ typedef struct Eval {
     VEC(Space) space;
     VEC(Lin) lin;
     VEC(int) arg;
-    VEC(Scalar *) slot;
+    VEC(Scalar *) slot, own;        /* by step: where its lanes are; its own memory for them */
     VEC(int64_t *) temp;
     VEC(Affine) place;
     Spare spare[SPARES];
@@ -124,6 +124,10 @@ bool affine_lin(const Lin *l, const Affine *var, Affine *r);      /* l over vari
 int64_t affine_at(const Eval *ev, const Affine *a);     /* at ev->idx */
 /* After cone_begin: gives loads their places where these are linear; true: all of them are, and no view is entered any more. */
 bool cone_flatten(Eval *ev);
+/* A step whose lanes lie together in a tensor has them there: a load in what it reads, the last one in the result (its index off, and from lane to lane step).
+ * false: it needs its own memory. */
+bool slot_in_source(Eval *ev, int step, const Tensor *t);
+bool slot_in_result(Eval *ev, int step, const Tensor *out, int64_t off, int64_t lane_step);
 /* Then: makes one of neighbouring axes of the loop nest, where what is loaded and the result (by axis: its strides) lie so. */
 void nest_merge(Eval *ev, int64_t *stride);
 

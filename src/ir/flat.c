@@ -7,20 +7,23 @@
  * Blocks of memory are used again: pages that are touched for the first time cost more than most of what is computed in them. */
 #include "ir/eval.h"
 
-enum { SPARE_LARGEST = 16 << 20, SPARE_SLACK = 64 << 10 };
+enum { SPARE_LARGEST = 16 << 20, SPARE_LEAST = 32 << 10, SPARE_WASTE = 8 };     /* bytes; times what is wanted */
 
 /* ---- memory ---------------------------------------------------------------------------------------------- */
 void *spare_take(Eval *ev, size_t bytes, size_t *room)
 {
     int best = -1;
-    for (int i = 0; i < SPARES; i++) {
+    for (int i = 0; bytes >= SPARE_LEAST && i < SPARES; i++) {
         const Spare *s = &ev->spare[i];
-        if (s->at && s->room >= bytes && s->room / 2 <= bytes + SPARE_SLACK && (best < 0 || s->room < ev->spare[best].room))
+        if (s->at && s->room >= bytes && s->room / SPARE_WASTE <= bytes && (best < 0 || s->room < ev->spare[best].room))
             best = i;
     }
     if (best < 0) {
-        *room = bytes;
-        return block_alloc(bytes);
+        size_t whole = SPARE_LEAST;      /* a power of two fits more of what comes later; pages that nobody touches cost nothing */
+        while (whole < bytes && whole < SPARE_LARGEST)
+            whole *= 2;
+        *room = bytes < SPARE_LEAST || bytes > whole ? bytes : whole;
+        return block_alloc(*room);
     }
     void *p = ev->spare[best].at;
     *room = ev->spare[best].room;
@@ -34,7 +37,7 @@ void spare_give(Eval *ev, void *p, size_t room)
     for (int i = 1; i < SPARES; i++)
         if (ev->spare[i].room < least->room)
             least = &ev->spare[i];
-    if (!ev->ready || room > SPARE_LARGEST || room <= least->room) {     /* the interpreter's blocks end with their tensors, so that sanitizers see what reads them later */
+    if (!ev->ready || room < SPARE_LEAST || room > SPARE_LARGEST || room <= least->room) {     /* the interpreter's blocks end with their tensors, so that sanitizers see what reads them later */
         block_free(p);
         return;
     }
@@ -174,4 +177,32 @@ void nest_merge(Eval *ev, int64_t *stride)
         for (int k = n; k < ev->rank && ev->step.at[i].kind == STEP_load; k++)
             ev->place.at[ev->step.at[i].flat - 1].coef[k] = 0;
     ev->rank = n;
+}
+
+/* ---- lanes that need no copy --------------------------------------------------------------------------------- */
+static bool as_in_slot(const Eval *ev, const Node *n, const Tensor *t, const char *at)
+{
+    return t->dt == n->dt && (floats(ev, n) || (ints(ev, n) && n->dt == DT_i32)) && (uintptr_t)at % sizeof(Scalar) == 0;
+}
+
+bool slot_in_source(Eval *ev, int step, const Tensor *t)
+{
+    const Step *s = &ev->step.at[step];
+    if (!s->flat || ev->lane < 0 || ev->place.at[s->flat - 1].coef[ev->lane] != 1)
+        return false;
+    char *at = (char *)t->data + affine_at(ev, &ev->place.at[s->flat - 1]) * (int64_t)sizeof(float);
+    if (!as_in_slot(ev, s->n, t, at))
+        return false;
+    ev->slot.at[step] = (Scalar *)(void *)at;
+    return true;
+}
+
+bool slot_in_result(Eval *ev, int step, const Tensor *out, int64_t off, int64_t lane_step)
+{
+    const Step *s = &ev->step.at[step];
+    char *at = (char *)out->data + off * (int64_t)sizeof(float);
+    if (s->kind == STEP_load || lane_step != 1 || !as_in_slot(ev, s->n, out, at))
+        return false;
+    ev->slot.at[step] = (Scalar *)(void *)at;
+    return true;
 }

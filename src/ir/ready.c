@@ -629,8 +629,8 @@ WIDE static void bytes_load(DType t, const char *p, int64_t step, int lo, int hi
             r[j] = t == DT_u8 ? (float)u[step * j] : (float)i[step * j];
 }
 
-/* n lanes of a factor from ev->idx on. */
-static void factor_load(const Eval *ev, const Factor *f, int n, float *restrict r)
+/* n lanes of a factor from ev->idx on: where they lie, if they lie together, else in r. */
+static const float *factor_load(const Eval *ev, const Factor *f, int n, float *restrict r)
 {
     int lo = 0, hi = n;
     for (int k = 0; k < f->npred; k++) {
@@ -642,6 +642,8 @@ static void factor_load(const Eval *ev, const Factor *f, int n, float *restrict 
     }
     const char *p = f->data + affine_at(ev, &f->at) * (int64_t)dtype_size(f->dt);
     int64_t step = ev->lane < 0 ? 0 : f->at.coef[ev->lane];
+    if (f->dt == DT_f32 && step == 1 && lo == 0 && hi == n && (uintptr_t)p % sizeof(float) == 0)
+        return (const float *)(const void *)p;
     for (int j = 0; j < lo; j++)
         r[j] = f->fill;
     if (f->dt != DT_f32)
@@ -653,6 +655,7 @@ static void factor_load(const Eval *ev, const Factor *f, int n, float *restrict 
             memcpy(&r[j], p + step * j * (int64_t)sizeof *r, sizeof *r);
     for (int j = hi; j < n; j++)
         r[j] = f->fill;
+    return r;
 }
 
 typedef struct Taps { FoldKind kind; int nfactor; Factor factor[2]; } Taps;
@@ -672,19 +675,17 @@ WIDE static void taps_scaled(int n, const float *x, float w, float *restrict acc
 /* known: the lanes of the second factor, or NULL. */
 static void taps_add(const Eval *ev, const Taps *t, int n, const float *known, float *restrict acc)
 {
-    float x[LANES], y[LANES];
-    factor_load(ev, &t->factor[0], n, x);
+    float own[LANES], y[LANES];
+    const float *x = factor_load(ev, &t->factor[0], n, own);
     if (known) {
         taps_product(n, x, known, acc);
         return;
     }
     if (t->nfactor == 2 && t->factor[1].npred == 0 && (ev->lane < 0 || t->factor[1].at.coef[ev->lane] == 0)) {
         float w;
-        factor_load(ev, &t->factor[1], 1, &w);
-        taps_scaled(n, x, w, acc);
+        taps_scaled(n, x, *factor_load(ev, &t->factor[1], 1, &w), acc);
     } else if (t->nfactor == 2) {
-        factor_load(ev, &t->factor[1], n, y);
-        taps_product(n, x, y, acc);
+        taps_product(n, x, factor_load(ev, &t->factor[1], n, y), acc);
     } else {
         floats_ew(t->kind == FOLD_max ? OP_max : OP_min, n, acc, x, y);
         memcpy(acc, y, (size_t)n * sizeof *y);
@@ -707,7 +708,9 @@ static float *taps_known(Eval *ev, const Taps *t, uint32_t red, uint32_t beside,
         for (int64_t l = 0; l < extent; l += LANES) {
             int m = extent - l < LANES ? (int)(extent - l) : LANES;
             ev->idx[ev->lane] = l;
-            factor_load(ev, f, m, to);
+            const float *at = factor_load(ev, f, m, to);
+            if (at != to)
+                memcpy(to, at, (size_t)m * sizeof *to);
             to += m;
         }
         ev->idx[ev->lane] = 0;
