@@ -776,11 +776,13 @@ static bool index_plain(const Cone *c, const Visit *v)
 static bool cone_legal(Cone *c)
 {
     Finder *f = c->f;
-    int inside = 0;
+    int inside = 0, first = f->nodes, last = -1;
     uint8_t *reads = NEWS(f->arena, uint8_t, f->nodes + 1);
     for (int i = 0; i < c->visit.n; i++) {
         Visit *v = c->visit.at[i];
+        if (v->place == PLACE_out && v->n->id > last) last = v->n->id;
         if (v->place != PLACE_in) continue;
+        if (v->n->id < first) first = v->n->id;
         inside++;
         reads[v->n->id] = 1;
         if (v->n->op == OP_fold && v->n->dt != DT_f32) refuse_cone(c, v->n, c->out, "only float32 is streamed");
@@ -788,7 +790,7 @@ static bool cone_legal(Cone *c)
         if (!v->result && ((v->dep & DEP_x) || !index_plain(c, v)) && !read_inside(c, v->n)) refuse_cone(c, v->n, c->out, "it is needed elsewhere as well");        /* what stands once for each row is stored besides */
     }
     if (inside > MAX_INSIDE) refuse_cone(c, c->out->in[0], c->out, "the kernel is full");
-    for (int id = 0; id < f->nodes; id++) {          /* what is read from memory must not wait for the inside */
+    for (int id = first; id <= last; id++) {         /* what is read from memory must not wait for the inside */
         const Node *n = f->g->node.at[id];
         for (int k = 0; k < n->nin && !reads[id]; k++) reads[id] = reads[n->in[k]->id] ? 2 : 0;
     }

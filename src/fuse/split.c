@@ -247,9 +247,20 @@ static Node *split_better(Graph *g, Node *old, Node *now, void *arg)
     return NULL;
 }
 
+/* Is there a fold along an axis that is long enough? Looking for cascades takes longer. */
+static bool splits_any(const Graph *g)
+{
+    for (int id = 0; id < g->node.n; id++) {
+        const Node *n = g->node.at[id];
+        for (int k = 0; n->op == OP_fold && k < n->in[0]->rank; k++)
+            if ((n->axes >> k & 1) && dim_hint(g, n->in[0]->dims[k]) >= SPLIT_LEAST * PART_STEPS) return true;
+    }
+    return false;
+}
+
 void cascades_split(Ctx *cx, Arena *a, Graph *g)
 {
-    for (bool again = true; again;) {                /* one at a time: the next may read its results */
+    for (bool again = splits_any(g); again;) {                /* one at a time: the next may read its results */
         Cascades all = { 0 };
         again = false;
         cascades_find(cx, a, g, &all);
