@@ -201,8 +201,9 @@ bool slot_in_result(Eval *ev, int step, const Tensor *out, int64_t off, int64_t 
 {
     const Step *s = &ev->step.at[step];
     char *at = (char *)out->data + off * (int64_t)sizeof(float);
-    if (s->kind == STEP_load || lane_step != 1 || !as_in_slot(ev, s->n, out, at))
+    if (s->kind == STEP_load)
         return false;
-    ev->slot.at[step] = (Scalar *)(void *)at;
-    return true;
+    bool there = lane_step == 1 && as_in_slot(ev, s->n, out, at);
+    ev->slot.at[step] = there ? (Scalar *)(void *)at : ev->own.at[step];
+    return there;
 }
