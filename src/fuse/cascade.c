@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-enum { MAX_INSIDE = 100, MAX_CONE = 400, LEAST_ROWS = 16, LEAST_STEPS = 32, PROBES = 8, MAX_OUT = 8, MAX_OWN = 256, FEW_ROWS = 1, FEW_STEPS = 256, LEAST_KEPT = 1 << 20, MAX_MORE = 4, MADE = 4096 };      /* MADE: nodes of the pass's own that it can look at */
+enum { MAX_INSIDE = 100, MAX_CONE = 400, LEAST_ROWS = 8, LEAST_STEPS = 32, PROBES = 8, MAX_OUT = 8, MAX_OWN = 256, FEW_STEPS = 256, LEAST_KEPT = 1 << 20, MAX_MORE = 4, MADE = 4096 };      /* MADE: nodes of the pass's own that it can look at */
 enum { DEP_d = 1, DEP_x = 2, DEP_inner = 4 };       /* needs folds along the axis; differs along the axis; a fold that stands at every j */
 typedef enum Place { PLACE_out, PLACE_leaf, PLACE_in } Place;    /* read from memory; inside if nobody else reads it; inside */
 typedef struct Visit { Node *n; Dim **idx; uint8_t dep; Place place; bool fold, inner, result; Dim **in, **at; } Visit;     /* of a fold: the index of what it reads, and of its body */
@@ -25,7 +25,7 @@ typedef struct Finder {
 } Finder;
 typedef struct Cone {
     Finder *f; Node *out;
-    int axis, lane;                     /* lane -1: few rows */
+    int axis, lane, row;                /* lane -1: few rows, along axis row */
     Dim *j, *i;                         /* the variables of these axes; i NULL: no axis of rows */
     bool ended; Dim *end;               /* where the folds end, as in Stream; ended: known */
     int rank; Dim **space;              /* of the fold that it began with, and axes of further results */
@@ -846,7 +846,7 @@ static bool cone_take(Cone *c)
     Cascade *q = NEW(f->arena, Cascade);
     Stream *s = &q->stream;
     q->rank = c->rank; q->space = c->space; q->out = c->out;
-    s->axis = c->axis; s->lane = c->lane; s->end = c->end;
+    s->axis = c->axis; s->lane = c->lane; s->row = c->row; s->end = c->end;
     int n = 0, inner = 0;
     for (int i = 0; i < c->visit.n; i++) { n += c->visit.at[i]->fold; inner += c->visit.at[i]->inner; }
     if (n > MAX_FOLDS) { refuse_cone(c, x, c->out, "the kernel is full"); return false; }
@@ -903,7 +903,7 @@ static bool few_rows(Cone *c, int64_t rows)
     Graph *g = c->f->g;
     const Node *x = c->out->in[0];
     uint32_t each = 1u << c->axis;
-    if (rows > FEW_ROWS || dim_hint(g, x->dims[c->axis]) < FEW_STEPS || !(dep_of(c, under_views(folded_body(c->out))) & DEP_d)) return false;
+    if (rows >= LEAST_ROWS || dim_hint(g, x->dims[c->axis]) < FEW_STEPS || !(dep_of(c, under_views(folded_body(c->out))) & DEP_d)) return false;
     for (int i = 0; i < c->visit.n; i++) if (c->visit.at[i]->fold && !c->visit.at[i]->result) each |= axes_of_visit(c, c->visit.at[i]);
     for (int i = 0; i < c->visit.n; i++) {
         const Visit *v = c->visit.at[i];
@@ -981,6 +981,7 @@ void cascades_find(Ctx *cx, Arena *a, Graph *g, Cascades *all)
         if (axis < 0 || (cx->opt.limit >= 0 && g->nrewrite + all->n >= cx->opt.limit)) continue;
         Cone best = { 0 };
         int64_t most = 0;
+        int row = -1;
         bool cascade = false;
         for (int k = 0; k < n->in[0]->rank; k++) {   /* rows: where contractions share most; with folds that wait for one another before without */
             Cone c;
@@ -992,12 +993,14 @@ void cascades_find(Ctx *cx, Arena *a, Graph *g, Cascades *all)
         }
         if (!best.out || dim_hint(g, n->in[0]->dims[best.lane]) < LEAST_ROWS) {
             Cone c;
-            if (cone_try(&f, n, axis, -1, 0, NULL, &c) && few_rows(&c, best.out ? dim_hint(g, n->in[0]->dims[best.lane]) : 1)) { best = c; cascade = true; }
+            row = best.out ? best.lane : -1;
+            if (cone_try(&f, n, axis, -1, 0, NULL, &c) && few_rows(&c, row < 0 ? 1 : dim_hint(g, n->in[0]->dims[row]))) { best = c; cascade = true; }
         }
         if (!best.out) continue;
         Node *more[MAX_MORE];
         int nmore = cascade ? further_results(&f, &best, more) : 0;
         if (!cone_try(&f, n, axis, best.lane, nmore, more, &best)) continue;
+        best.row = row;
         if (!cone_take(&best) && (cascade || best.why)) {
             Refusal r = { best.from ? best.from : n->in[0], best.to ? best.to : n, "cascade", best.why ? best.why : "?" };
             vec_push(a, &all->refusal, r);

@@ -225,7 +225,7 @@ static bool splits(Graph *g, const Cascade *q)
     const Stream *s = &q->stream;
     int64_t rows = 1;
     if (s->lane >= 0 || s->end || dim_hint(g, q->space[s->axis]) < SPLIT_LEAST * PART_STEPS) return false;
-    for (int k = 0; k < q->rank; k++) if (k != s->axis && !(s->out >> k & 1)) rows *= dim_hint(g, q->space[k]);
+    for (int k = 0; k < q->rank; k++) if (k != s->axis && k != s->row && !(s->out >> k & 1)) rows *= dim_hint(g, q->space[k]);
     if (rows >= ENOUGH_ROWS) return false;
     for (int i = 0; i < s->nfold; i++) {
         Dim *at[MAX_RANK] = { 0 };

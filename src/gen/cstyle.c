@@ -7,10 +7,11 @@
 #include "gen/gen.h"
 
 /* The kernel as it is inside a loop that is a tile of rows. */
-static const LoopKernel *tiled(Printer *p, const KLoop *o)
+/* fits: printed where no row of the tile lies past the end. */
+static const LoopKernel *tiled(Printer *p, const KLoop *o, bool fits)
 {
     LoopKernel *k = arena_copy(p->arena, p->k, sizeof *p->k);
-    k->row_var = o->var; k->row_extent = o->extent; k->mr = o->tile; k->row_open = o->from != NULL;
+    k->row_var = o->var; k->row_extent = o->extent; k->mr = o->tile; k->row_open = o->from != NULL; k->row_fits = fits;
     return k;
 }
 
@@ -55,7 +56,7 @@ static void escape_walk(Escape *x, const KBlock *b, int nv)
         }
         case KS_loop:
             was = x->p->k;
-            if (s->loop->tile > 1) x->p->k = tiled(x->p, s->loop);
+            if (s->loop->tile > 1) x->p->k = tiled(x->p, s->loop, false);
             escape_walk(x, s->loop->body, s->loop->vector ? s->loop->nv : nv);
             x->p->k = was;
             if (!x->p->k->unit || s->loop->vector) seg = ++x->seg;       /* what is around a sum on the unit for tiles is one segment */
@@ -128,7 +129,7 @@ static void phase(Printer *p, const KBlock *b, int from, int to, uint8_t want)
 
 const char *print_rem(const Printer *p) { return p->in_v ? "remv" : "rem"; }
 
-bool rows_whole(const LoopKernel *k) { return k->row_extent && !k->row_open && dim_is_const(k->row_extent) && k->row_extent->c % k->mr == 0; }
+bool rows_whole(const LoopKernel *k) { return k->row_fits || (k->row_extent && !k->row_open && dim_is_const(k->row_extent) && k->row_extent->c % k->mr == 0); }
 
 static void vectors_open(Printer *p)
 {
@@ -468,6 +469,33 @@ static void print_turn(Printer *p, const KLoop *o)
     for (int n = 1; n <= o->after && n <= mr; n++) print_turn_rows(p, o, arena_fmt(p->arena, "else if (%sa == %d)", v, n), 0, mr - n);
 }
 
+/* A loop over the rows of a register tile. Where lanes run across it there is a text for tiles that do not reach past the end: each row's address is then a number away from the
+ * first one's, and no register is needed for it. */
+static void print_tiles(Printer *p, const KLoop *o)
+{
+    const LoopKernel *was = p->k, *whole = tiled(p, o, true);
+    const char *v = print_var(p, o->var), *n = print_dim(p, o->extent), *from = o->from ? print_dim(p, o->from) : "0";
+    bool shifted = p->shifted, fits = was->lanes > 1 && o->tile == was->lanes && !rows_whole(tiled(p, o, false));
+    p->shifted = false;
+    if (fits) {
+        print_line(p, "{");
+        print_line(p, "i64 %sf = %s;", v, from);
+        print_line(p, "for (; %sf + %d <= %s; %sf += %d) {", v, o->tile, n, v, o->tile);
+        print_line(p, "const i64 %s = %sf;", v, v);
+        p->k = whole;
+        print_turn(p, o);
+        print_line(p, "}");
+        from = arena_fmt(p->arena, "%sf", v);
+    }
+    print_line(p, "%sfor (i64 %s = %s; %s < %s; %s += %d) {", o->unroll && !p->border ? "UNROLL " : "", v, from, v, n, v, o->tile);
+    p->k = tiled(p, o, false);
+    print_turn(p, o);
+    print_line(p, "}");
+    if (fits) print_line(p, "}");
+    p->k = was;
+    p->shifted = shifted;
+}
+
 static void print_loop_once(Printer *p, const KLoop *o)
 {
     if (o->team > 1 && print_team_scan(p, o)) return;
@@ -484,17 +512,13 @@ static void print_loop_once(Printer *p, const KLoop *o)
         print_line(p, "}");
         return;
     }
-    const LoopKernel *was = p->k;
-    int64_t step = o->tile > 1 ? o->tile : o->step;
+    if (o->tile > 1) { print_tiles(p, o); return; }
+    int64_t step = o->step;
     const char *from = o->from ? print_dim(p, o->from) : "0", *unroll = o->unroll && !p->border ? "UNROLL " : "";
     if (print_turned(p, o)) from = arena_fmt(p->arena, "%s / LANES * LANES", n);
     if (step > 1) print_line(p, "%sfor (i64 %s = %s; %s < %s; %s += %lld) {", unroll, v, from, v, n, v, (long long)step);
     else print_line(p, "%sfor (i64 %s = %s; %s < %s; %s++) {", unroll, v, from, v, n, v);
-    bool shifted = p->shifted;
-    if (o->tile > 1) { p->k = tiled(p, o); p->shifted = false; }
     print_turn(p, o);
-    p->k = was;
-    p->shifted = shifted;
     print_line(p, "}");
 }
 

@@ -326,7 +326,8 @@ typedef struct StreamFold {
 } StreamFold;
 typedef struct StreamInner { Node *node; Dim *const *at; } StreamInner;      /* a contraction that stands at every point of row and axis, and its index there */
 typedef struct Stream {
-    int axis, lane;                     /* of the space: what is passed over; the rows that share what is read, -1: there are few */
+    int axis, lane;                     /* of the space: what is passed over; the rows that share what is read, -1: there are few, */
+    int row;                            /* along this axis, -1: there is one */
     uint32_t out;                       /* axes that only results have, each its own */
     Dim *end;                           /* the axis ends there for a part of it; NULL: with the axis */
     int nfold; StreamFold *fold;        /* in order of their numbers */

@@ -105,7 +105,7 @@ typedef struct LoopKernel {
     VEC(KBuf) buf;
     int npar; KAxis par[MAX_RANK + 1];  /* outermost first */
     int lanes, dots;                    /* 1: scalar code; see Vectors */
-    bool row_open;                      /* its rows begin anywhere, not at 0 */
+    bool row_open, row_fits;            /* its rows begin anywhere, not at 0; no tile of rows reaches past their end */
     bool row_each, row_fed;             /* every element of the tile needs its own loads; these are operands of its multiplications, as they lie */
     Dim *row_var, *row_extent; int mr;  /* row tile: row_var advances by mr > 1 */
     Dim *vec_var;                       /* parallel variable whose blocks the vector loop runs, or NULL */
@@ -168,6 +168,7 @@ void store_add(Lowering *l, const SubStore *s, KVal *v, Combine how);
 bool max_is_loose(const Lowering *l, const Node *f);                    /* loose.c: need this maximum keep no NaN? */
 /* ---- stream.c --------------------------------------------------------------------------------------------------------------------------------- */
 void lower_stream(Lowering *l);
+static inline int stream_vectors(int lanes) { return lanes >= 16 ? 4 : 2; }     /* of rows side by side, at most: what registers hold with a tile's accumulators */
 /* bounds.c: the part [lo, hi) of axis j outside of which no fold of the stream changes, for rows first to last of the variable `row`. lo NULL: 0. */
 void stream_bounds(Lowering *l, Dim *j, Dim *row, Dim *first, Dim *last, Dim **lo, Dim **hi);
 /* At the start of a block's turn: leaves it out where numbers that are read show that it has nothing. False: there are none such. */

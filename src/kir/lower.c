@@ -785,6 +785,7 @@ static LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, 
     l->above = mapstr_new(a);
     bool serial = sub->kind == SUB_scatter;
     uint32_t apart = serial && lanes == LANES_simt ? scatter_apart(sub) : ~(sub->rows | (sub->stream ? sub->stream->out : 0));
+    if (sub->stream && lane < 0 && sub->stream->row >= 0) apart &= ~axis_bit(sub->stream->row);
     if (lanes > 1 && lane < 0) { l->rows_vec = sub->kind == SUB_rows; l->vec_k = sub->kind == SUB_dot || sub->stream; l->few = sub->kind == SUB_stream; }
     bool point_vec = lanes > 1 && lane >= 0 && !serial;
     if (!point_vec && !l->rows_vec && !l->vec_k && !l->few) k->lanes = 1;
@@ -806,7 +807,7 @@ static LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, 
         if (sub->stream) {               /* as many vectors as accumulators leave registers for, and rows there are */
             ASSERT(lanes > 0);
             int64_t vecs = (dim_hint(g, vec->extent) + lanes - 1) / lanes;
-            l->nv = lanes >= 16 ? 4 : 2;
+            l->nv = stream_vectors(lanes);
             while (l->nv > 1 && vecs < l->nv) l->nv /= 2;
             vec->nv = l->nv;
         }

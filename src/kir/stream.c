@@ -9,18 +9,41 @@
  * A block is skipped when no row of the tile can have anything there (stream_bounds): its bounds are affine in the rows, so they are numbers of the launch. */
 #include "kir/kir.h"
 
-/* Of few rows, what is read passes by once: few places of the axis side by side, so that it is read in order. */
-enum { BLOCK_BYTES = 24576, TILE_ROWS = 6, FEW_STEPS = 2046, FEW_TILE = 2 };
+/* Of one row, what is read passes by once: few places of the axis side by side, so that it is read in order. Of a few rows, each block of it is read from the first cache from
+ * the second row on: as many places side by side as there are lanes, whose sums over lanes are taken at once. */
+enum { BLOCK_BYTES = 24576, TILE_ROWS = 6, NARROW_ROWS = 12, FEW_STEPS = 2048, FEW_TILE = 2 };
 
 typedef struct Streaming {
     Lowering *l; const Stream *s; Graph *g;
     Dim *j, *jb, *end;                  /* the axis; where the block starts and ends */
     int width;                          /* rows at once */
+    Dim *row;                           /* the few rows that share what is read: a loop in each block; or NULL */
     int *state;                         /* scratch of each fold */
 } Streaming;
 
-/* Places of the axis in a block: whole tiles, and no more than the first cache holds of a few values. */
-static int block_steps(const Streaming *t) { return (t->l->few ? FEW_STEPS : BLOCK_BYTES / 4 / t->width) / TILE_ROWS * TILE_ROWS; }
+/* Places of the axis in a block: whole tiles, and no more than the first cache holds of a few values, or of what several rows read. */
+static int block_steps(const Streaming *t)
+{
+    const Lowering *l = t->l;
+    int64_t each = 0, whole = l->few ? l->k->lanes : NARROW_ROWS, steps, outs = 1;
+    for (int i = 0; i < t->s->ninner && t->row; i++) {
+        const Node *f = t->s->inner[i].node;
+        int64_t own = 1;
+        for (int k = 0; k < f->in[0]->rank; k++) if (f->axes >> k & 1) own *= dim_hint(t->g, f->in[0]->dims[k]);
+        each += own;
+    }
+    for (int a = 0; a < l->sub->rank; a++) if (t->s->out >> a & 1) outs *= dim_hint(t->g, l->sub->space[a]);
+    each = t->row ? each + outs : t->width;
+    steps = (t->row ? 32768 : BLOCK_BYTES) / 4 / each / whole * whole;
+    return (int)(steps > FEW_STEPS ? FEW_STEPS : steps < whole ? whole : steps);
+}
+
+/* Where there are too few rows for all vectors, as many accumulators are taken from the other side. */
+static int rows_of_tile(const Lowering *l)
+{
+    if (l->few) return l->sub->stream->row >= 0 ? l->k->lanes : FEW_TILE;
+    return !l->k->vec_var || l->nv == stream_vectors(l->k->lanes) ? TILE_ROWS : NARROW_ROWS;
+}
 
 static Dim *lane_offset(const Lowering *l)
 {
@@ -118,7 +141,7 @@ static Dim *state_offset(const Streaming *t, const StreamFold *f)
     const Lowering *l = t->l;
     Dim *off = dim_const(t->g, 0);
     for (int a = 0; a < l->sub->rank; a++)
-        if (f->out >> a & 1) off = dim_add(t->g, dim_mul(t->g, off, l->sub->space[a]), dim_idx(t->g, SPACE_VAR + a, l->sub->space[a]));
+        if ((f->out >> a & 1) || (t->row && a == t->s->row)) off = dim_add(t->g, dim_mul(t->g, off, l->sub->space[a]), dim_idx(t->g, SPACE_VAR + a, l->sub->space[a]));
     return dim_add(t->g, dim_mulc(t->g, off, t->width), lane_offset(l));
 }
 
@@ -136,7 +159,7 @@ static int out_open(const Streaming *t, const StreamFold *f, KLoop **o, bool til
     int n = 0;
     for (int a = 0; a < l->sub->rank; a++)
         if (f->out >> a & 1) o[n++] = loop_new(l, dim_idx(t->g, SPACE_VAR + a, l->sub->space[a]), l->few && f->out >> a == 1);
-    if (n && tiled && !l->few) o[n - 1]->tile = tile_of_rows(l->k->vec_var ? l->nv : 1, TILE_ROWS, dim_hint(t->g, o[n - 1]->extent));
+    if (n && tiled && !l->few) o[n - 1]->tile = tile_of_rows(l->k->vec_var ? l->nv : 1, rows_of_tile(l), dim_hint(t->g, o[n - 1]->extent));
     return n;
 }
 
@@ -240,7 +263,7 @@ static void block_folds(const Streaming *t, int stage, bool inner, KFold **acc)
     for (int i = 0; i < s->nfold; i++)
         if (s->fold[i].stage == stage && !s->fold[i].out) { acc[i] = fold_new(l, s->fold[i].node); any = true; }
     if (!any) return;
-    KLoop *o = block_open_loop(t, inner ? TILE_ROWS : 1, true);
+    KLoop *o = block_open_loop(t, inner ? rows_of_tile(t->l) : 1, true);
     for (int i = 0; inner && i < s->ninner; i++) demand(l, s->inner[i].node, s->inner[i].at);
     for (int i = 0; i < s->nfold; i++) {
         if (!acc[i]) continue;
@@ -296,7 +319,7 @@ static void lower_stage(const Streaming *t, int stage, KVal **was)
     KFold *acc[MAX_FOLDS] = { 0 };
     bool tiled = stage == 0 && starts_with_maxima(s) && !l->few;
     if (stage == 0 && s->ninner && !tiled) {
-        KLoop *o = block_open_loop(t, l->few ? FEW_TILE : TILE_ROWS, false);
+        KLoop *o = block_open_loop(t, rows_of_tile(l), false);
         for (int i = 0; i < s->ninner; i++) demand(l, s->inner[i].node, s->inner[i].at);
         block_close_loop(t, o);
     }
@@ -435,17 +458,26 @@ static void rows_in_place(Lowering *l, const KLoop *blocks)
     for (KBlock *b = l->point; b; b = b->up) bufs_rename(b, to);     /* these are open: none is part of another yet */
 }
 
+/* A loop over the few rows, if there are several. */
+static KLoop *rows_each_open(const Streaming *t) { return t->row ? loop_new(t->l, t->row, false) : NULL; }
+
+static void rows_each_close(const Streaming *t, KLoop *rows)
+{
+    if (rows) loop_close(t->l, rows);
+}
+
 /* For explain, in terms of the tile's first row. */
 static const char *bounds_note(const Lowering *l, Dim *lo, Dim *hi, const Dim *first)
 {
     Text t = { .arena = l->arena };
-    Dim **map = NEWS(l->arena, Dim *, first->var + 1);
-    map[first->var] = dim_idx(l->g, 0, first->a);
+    bool whole = dim_is_const(first);
+    Dim **map = NEWS(l->arena, Dim *, whole ? 1 : first->var + 1);
+    if (!whole) map[first->var] = dim_idx(l->g, 0, first->a);
     text_add(&t, "the mask is empty outside of [");
-    dim_print(&t, l->g, dim_subst(l->g, lo, first->var + 1, map));
+    dim_print(&t, l->g, dim_subst(l->g, lo, whole ? 0 : first->var + 1, map));
     text_add(&t, ", ");
-    dim_print(&t, l->g, dim_subst(l->g, hi, first->var + 1, map));
-    text_add(&t, ") for the tile of rows from i0 on: not visited there");
+    dim_print(&t, l->g, dim_subst(l->g, hi, whole ? 0 : first->var + 1, map));
+    text_add(&t, whole ? ") for all rows: not visited there" : ") for the tile of rows from i0 on: not visited there");
     return t.at;
 }
 
@@ -459,9 +491,11 @@ void lower_stream(Lowering *l)
     t.width = l->k->vec_var ? l->nv * l->k->lanes : 1;
     t.j = dim_idx(g, SPACE_VAR + s->axis, l->sub->space[s->axis]);
     t.jb = dim_idx(g, LOOP_VAR + l->nloop++, l->sub->space[s->axis]);
+    if (s->lane < 0 && s->row >= 0) t.row = dim_idx(g, SPACE_VAR + s->row, l->sub->space[s->row]);
     int steps = block_steps(&t);
-    Dim *row = s->lane < 0 ? dim_idx(g, LOOP_VAR + l->nloop++, dim_const(g, 2)) : dim_idx(g, SPACE_VAR + s->lane, l->sub->space[s->lane]), *first = l->k->vec_var ? dim_idx(g, BASE_VAR, row->a) : row, *lo, *hi;
-    Dim *last = l->k->vec_var ? dim_min(g, dim_addc(g, first, t.width - 1), dim_addc(g, row->a, -1)) : row;
+    Dim *row = t.row ? t.row : s->lane < 0 ? dim_idx(g, LOOP_VAR + l->nloop++, dim_const(g, 2)) : dim_idx(g, SPACE_VAR + s->lane, l->sub->space[s->lane]);
+    Dim *first = t.row ? dim_const(g, 0) : l->k->vec_var ? dim_idx(g, BASE_VAR, row->a) : row, *lo, *hi;
+    Dim *last = t.row ? dim_addc(g, row->a, -1) : l->k->vec_var ? dim_min(g, dim_addc(g, first, t.width - 1), dim_addc(g, row->a, -1)) : row;
     stream_bounds(l, t.j, row, first, last, &lo, &hi);
     bool bounded = lo || hi != t.j->a;
     if (s->end) hi = dim_min(g, hi, s->end);
@@ -471,28 +505,34 @@ void lower_stream(Lowering *l)
     for (int k = 0; k < l->sub->nstore; k++) l->done[k] = 1;         /* what is demanded meanwhile is not yet complete */
     l->streaming = &t;
     int stages = 0;
+    KLoop *rows = rows_each_open(&t);
     for (int i = 0; i < s->nfold; i++) {
         const StreamFold *f = &s->fold[i];
         if (f->stage >= stages) stages = f->stage + 1;
         Dim *size = dim_const(g, t.width);
-        for (int a = 0; a < l->sub->rank; a++) if (f->out >> a & 1) size = dim_mul(g, size, l->sub->space[a]);
+        for (int a = 0; a < l->sub->rank; a++) if ((f->out >> a & 1) || (t.row && a == s->row)) size = dim_mul(g, size, l->sub->space[a]);
         t.state[i] = scratch_new(l, f->node->dt, f->node, size);
         KLoop *o[MAX_RANK];
         int n = out_open(&t, f, o, false);
         state_store(&t, f, val_const(l, f->node->dt, f->pivot ? scalar_min(f->node->dt) : (Scalar){ 0 }));
         out_close(&t, o, n);
     }
+    rows_each_close(&t, rows);
     KLoop *blocks = loop_new(l, t.jb, false);
     blocks->from = lo; blocks->extent = hi;
     blocks->step = steps;
     blocks->times = dim_ceildiv(g, l->sub->space[s->axis], dim_const(g, steps));
     bool skips = !l->few && stream_skips(l, t.j, t.jb, t.end, steps, row, first, last);
     KVal *was[MAX_FOLDS] = { 0 };
+    rows = rows_each_open(&t);
     for (int i = 0; i < s->nfold; i++) if (!s->fold[i].pivot) sum_stands(&t, &s->fold[i]);
     for (int stage = 0; stage < stages; stage++) lower_stage(&t, stage, was);
+    rows_each_close(&t, rows);
     loop_close(l, blocks);
+    KLoop *ends = rows_each_open(&t);
     lower_end(&t);
-    rows_in_place(l, blocks);
+    rows_each_close(&t, ends);
+    rows_in_place(l, rows ? rows : blocks);
     if (skips) l->k->note = l->k->note ? arena_fmt(l->arena, "%s; %s", l->k->note, skips_note) : skips_note;
     l->streaming = NULL;
 }

@@ -117,7 +117,7 @@ ATTENTION(attention_special, usual, 1,
     for (int j = 0; j < 150; j++) { x[150 * 3 + j] = -INFINITY; if (j < 80) x[150 * 4 + j] = -INFINITY; }
     x[150 * 7 + 149] = INFINITY; x[150 * 9 + 100] = NAN; x[150 * 11] = -INFINITY; x[150 * 12 + 140] = 1e30f; x[150 * 13] = 1e30f; x[150 * 14 + 3] = -1e30f;
     return g2(b->g, OP_add, s, m);)
-/* One row: lanes run along the axis. More, too few for vectors, and an axis that is short: the three kernels. */
+/* One row: lanes run along the axis. An axis that is short: the three kernels. */
 static const Sizes one_row = { 2, 2, 1, 2300, 19, 13 };
 ATTENTION(attention_decoding, ((Sizes){ 2, 2, 1, 300, 16, 16 }), 1, (void)b; return s;)
 ATTENTION(attention_decoding_long, one_row, 1, return g2(b->g, OP_add, s, input(b, DT_f32, DIMS(2, 1, 1, 2300)));)
@@ -149,7 +149,35 @@ ATTENTION(parts_special, ((Sizes){ 1, 5, 1, 17001, 5, 7 }), 3,
     for (int j = 0; j < 17001; j++) { x[j] = -INFINITY; if (j < 12000) x[17001 + j] = -INFINITY; }
     x[17001 * 2 + 5000] = NAN; x[17001 * 3 + 12345] = 1e30f; x[17001 * 4 + 3] = -1e30f;
     return g2(b->g, OP_add, s, m);)
-ATTENTION(attention_few, ((Sizes){ 2, 2, 3, 300, 16, 16 }), 0, (void)b; return s;)
+/* A few rows: the same, block by block for all of them; more, that do not fill a vector: in lanes. */
+static const Sizes few = { 2, 2, 5, 1430, 19, 13 };
+ATTENTION(attention_few, ((Sizes){ 2, 2, 3, 320, 16, 16 }), 1, (void)b; return s;)
+ATTENTION(attention_few_bias, few, 1, return g2(b->g, OP_add, s, input(b, DT_f32, DIMS(2, 1, 5, 1430)));)
+ATTENTION(attention_few_causal, few, 1,
+    Node *last = g2(b->g, OP_add, place_of(b, s, 2), count_of(b, 1190));
+    return g_where(b->g, g2(b->g, OP_le, place_of(b, s, 3), last), s, fill_of(b, -INFINITY));)
+ATTENTION(attention_few_window, few, 1,
+    Node *far = g2(b->g, OP_sub, g2(b->g, OP_add, place_of(b, s, 2), count_of(b, 1400)), place_of(b, s, 3));
+    Node *in = g2(b->g, OP_and, g2(b->g, OP_le, count_of(b, 0), far), g2(b->g, OP_lt, far, count_of(b, 130)));
+    return g_where(b->g, in, s, fill_of(b, -INFINITY));)
+ATTENTION(attention_few_lengths, few, 1,
+    Node *n = input(b, DT_i64, DIMS(2, 1, 5, 1));
+    for (int i = 0; i < 10; i++) ((int64_t *)b->in[3].data)[i] = 159 * i;
+    return g_where(b->g, g2(b->g, OP_lt, place_of(b, s, 3), n), s, fill_of(b, -INFINITY));)
+ATTENTION(attention_few_documents, few, 1,
+    Node *doc = input(b, DT_i64, DIMS(2, 1, 5, 1)); Node *of = input(b, DT_i64, DIMS(2, 1, 1, 1430));
+    return g_where(b->g, g2(b->g, OP_eq, doc, of), s, fill_of(b, -INFINITY));)
+ATTENTION(attention_few_cap, few, 1, return g2(b->g, OP_mul, g1(b->g, OP_tanh, g2(b->g, OP_div, s, fill_of(b, 5))), fill_of(b, 5));)
+ATTENTION(attention_few_special, few, 1,
+    Node *m = input(b, DT_f32, DIMS(1, 1, 5, 1430));
+    float *x = b->in[3].data;
+    for (int j = 0; j < 1430; j++) { x[j] = -INFINITY; if (j < 1000) x[1430 + j] = -INFINITY; }
+    x[1430 * 2 + 1429] = NAN; x[1430 * 3 + 7] = 1e30f; x[1430 * 4 + 700] = INFINITY;
+    return g2(b->g, OP_add, s, m);)
+ATTENTION(attention_few_lanes, ((Sizes){ 2, 2, 11, 430, 19, 13 }), 1, return g2(b->g, OP_add, s, input(b, DT_f32, DIMS(1, 2, 11, 430)));)
+ATTENTION(parts_few, ((Sizes){ 1, 2, 4, 17001, 5, 7 }), 3,
+    Node *last = g2(b->g, OP_add, place_of(b, s, 2), count_of(b, 16998));
+    return g_where(b->g, g2(b->g, OP_le, place_of(b, s, 3), last), s, fill_of(b, -INFINITY));)
 ATTENTION(attention_short, ((Sizes){ 2, 2, 40, 8, 16, 16 }), 0, (void)b; return s;)
 
 /* What FlashAttention returns besides: log-sum-exp of the scores, from the same folds as the weights; and these themselves. */
@@ -190,6 +218,8 @@ static void one_row_of(Bench *b, Sizes z)
 }
 static void one_row_graph(Bench *b) { one_row_of(b, one_row); }
 static void one_row_results(void **state) { check(state, one_row_graph, 1e-4, 1); }
+static void few_results_graph(Bench *b) { one_row_of(b, few); }
+static void few_results(void **state) { check(state, few_results_graph, 1e-4, 1); }
 static void parts_results_graph(Bench *b) { one_row_of(b, parts); }
 static void parts_results(void **state) { check(state, parts_results_graph, 1e-4, 0); }
 
@@ -470,7 +500,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(attention_packed_order), cmocka_unit_test(attention_packed_wide), cmocka_unit_test(attention_lengths),
         cmocka_unit_test(attention_cap), cmocka_unit_test(attention_alibi), cmocka_unit_test(attention_empty_rows), cmocka_unit_test(attention_special),
         cmocka_unit_test(attention_decoding), cmocka_unit_test(attention_decoding_long), cmocka_unit_test(attention_decoding_lengths), cmocka_unit_test(attention_decoding_late), cmocka_unit_test(attention_decoding_documents),
-        cmocka_unit_test(attention_decoding_special), cmocka_unit_test(attention_few), cmocka_unit_test(attention_short), cmocka_unit_test(logsumexp), cmocka_unit_test(one_row_results), cmocka_unit_test(parts_results), cmocka_unit_test(parts_plain), cmocka_unit_test(parts_lengths), cmocka_unit_test(parts_late), cmocka_unit_test(parts_special), cmocka_unit_test(logits), cmocka_unit_test(same_width), cmocka_unit_test(two_widths), cmocka_unit_test(moments_alone), cmocka_unit_test(moments_beside), cmocka_unit_test(moments_masked), cmocka_unit_test(weighted_logs), cmocka_unit_test(scores_kept), cmocka_unit_test(grouped),
+        cmocka_unit_test(attention_decoding_special), cmocka_unit_test(attention_few), cmocka_unit_test(attention_few_bias), cmocka_unit_test(attention_few_causal), cmocka_unit_test(attention_few_window),
+        cmocka_unit_test(attention_few_lengths), cmocka_unit_test(attention_few_documents), cmocka_unit_test(attention_few_cap), cmocka_unit_test(attention_few_special), cmocka_unit_test(attention_few_lanes),
+        cmocka_unit_test(few_results), cmocka_unit_test(parts_few), cmocka_unit_test(attention_short), cmocka_unit_test(logsumexp), cmocka_unit_test(one_row_results), cmocka_unit_test(parts_results), cmocka_unit_test(parts_plain), cmocka_unit_test(parts_lengths), cmocka_unit_test(parts_late), cmocka_unit_test(parts_special), cmocka_unit_test(logits), cmocka_unit_test(same_width), cmocka_unit_test(two_widths), cmocka_unit_test(moments_alone), cmocka_unit_test(moments_beside), cmocka_unit_test(moments_masked), cmocka_unit_test(weighted_logs), cmocka_unit_test(scores_kept), cmocka_unit_test(grouped),
         cmocka_unit_test(logarithm), cmocka_unit_test(refused), cmocka_unit_test(pairs),
         cmocka_unit_test(windows), cmocka_unit_test(before_broadcast), cmocka_unit_test(carrier_algebra),
     };
