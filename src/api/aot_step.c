@@ -347,7 +347,7 @@ static const char *node_ptr(AotSegment *q, const Node *n)
 /* ---- launches ---------------------------------------------------------------------------------------------------------------------------- */
 static const char *kernel_ops(const AotSegment *q, const Part *p)
 {
-    static const char *const kind[SUB_COUNT] = { "elementwise", "rows", "contraction", "running fold", "scatter", "call" };
+    static const char *const kind[SUB_COUNT] = { "elementwise", "rows", "contraction", "cascaded reductions", "running fold", "scatter", "call" };
     Text t = { .arena = q->x->a };
     text_add(&t, "%s", kind[p->sub->kind]);
     int last = -1, n = 0;

@@ -118,11 +118,16 @@ Group *group_of(const Planner *p, int home);
 const Node *thin_operand(const Planner *p, const Node *x);
 const Node *operand_source(Planner *p, const Node *x, Dim *const *idx, Dim **at, bool *padded);
 
-typedef struct Candidate { Group *q; const Node *n; Dim **coord; uint32_t rows; } Candidate;    /* joining: its coordinates there; rows: axes it reduces */
+typedef struct Candidate { Group *q; const Node *n; Dim **coord; uint32_t rows; bool back; } Candidate;    /* joining: its coordinates there; rows: axes it reduces, or runs along; back: from the end to the beginning */
 typedef const char *(*Allow)(Planner *p, Candidate *c);
 const char *allow_same_point(Planner *p, Candidate *c);
 const char *allow_each_row(Planner *p, Candidate *c);
 const char *allow_rows(Planner *p, Candidate *c);
+const char *allow_running(Planner *p, Candidate *c);
+const char *allow_beside(Planner *p, Candidate *c);
+const char *scan_refuses(Planner *p, const Group *q, Op op);      /* NULL, or why op is not computed beside q's running folds */
+/* What the running fold n is seen to read, as an operand: n->in[0], or (scan_folded(), where threads do not share the fold) its source, by a view that is filled in. */
+Node *scan_operand(Planner *p, const Node *n, Node *view);
 const char *allow_never(Planner *p, Candidate *c);        /* ends the search: no row behind it is tried */
 const char *allow_never_rows(Planner *p, Candidate *c);
 const char *allow_never_dot(Planner *p, Candidate *c);

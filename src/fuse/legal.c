@@ -92,7 +92,12 @@ static Dim **index_from_operands(Planner *p, const Group *q, const Node *n, int 
         const Node *s = operand_source(p, in[i], own, at, &padded);
         if (group_of(p, p->home[s->id]) != q || padded) continue;
         for (int j = 0; j < s->rank; j++)
+        {
             if (at[j]->kind == DIM_idx && at[j]->var < rank && at[j] == own[at[j]->var]) idx[at[j]->var] = p->coord[s->id][j];
+            Dim *c, *end;
+            for (int k = 0; k < rank && (n->op == OP_scan || q->kind == SUB_scan); k++)      /* turned round */
+                if (dim_uses(at[j], k) && dim_linear(p->g, at[j], k, &c, &end) && dim_is(c, -1) && !end->idx_mask) idx[k] = dim_sub(p->g, end, p->coord[s->id][j]);
+        }
     }
     for (int k = 0; k < rank; k++) {
         if (!idx[k] && dim_is(dims[k], 1)) idx[k] = dim_const(p->g, 0);
@@ -177,6 +182,67 @@ const char *allow_rows(Planner *p, Candidate *c)
     }
     c->rows = rows;
     return NULL;
+}
+
+Node *scan_operand(Planner *p, const Node *n, Node *view)
+{
+    bool before;
+    Dim **at = NEWS(p->arena, Dim *, MAX_RANK);
+    const Node *x = p->groups || p->home[n->in[0]->id] != HOME_free ? n->in[0] : scan_folded(p->g, n, at, &before);
+    if (x == n->in[0]) return n->in[0];
+    *view = *n->in[0];                   /* by its number: as free as that */
+    view->view = (View){ .nidx = x->rank, .idx = at };
+    return view;
+}
+
+/* On the processor, a running fold along the last axis goes by lanes, but for products of floats, which may be 0 where a part is inf, and truth values. */
+static bool by_element_only(Planner *p, const Group *q, const Node *scan, uint32_t rows)
+{
+    int last = -1;
+    for (int a = 0; a < q->rank; a++) if (!dim_is(q->space[a], 1)) last = a;
+    return !p->groups && last >= 0 && rows == axis_bit(last) && (scan->dt == DT_bool || (scan->kind == FOLD_prod && dtype_is_float(scan->dt)));
+}
+
+static const char alone[] = "it is folded element by element, where what is beside it goes by lanes";
+
+const char *scan_refuses(Planner *p, const Group *q, Op op)
+{
+    for (int i = 0; i < q->node.n && !op_cheap(op); i++)
+        if (q->node.at[i]->op == OP_scan && by_element_only(p, q, q->node.at[i], q->rows)) return alone;
+    return NULL;
+}
+
+const char *allow_running(Planner *p, Candidate *c)
+{
+    Graph *g = p->g;
+    const Group *q = c->q;
+    const Node *n = c->n;
+    Node view, *in = scan_operand(p, n, &view);
+    const char *no = find_index(p, q, n, n->rank, n->dims, 1, &in, &c->coord);
+    if (no) return no;
+    const Dim *at = c->coord[n->axis];
+    int axis = 0;
+    while (axis < q->rank && !dim_uses(at, SPACE_VAR + axis)) axis++;
+    if (axis == q->rank) return "the axis that it runs along has one place";
+    Dim *own = dim_idx(g, SPACE_VAR + axis, q->space[axis]);
+    c->back = at == dim_sub(g, dim_addc(g, q->space[axis], -1), own);
+    if (q->space[axis] != n->dims[n->axis] || (at != own && !c->back)) return "it runs along a part of an axis";
+    for (int k = 0; k < n->rank; k++) if (k != n->axis && dim_uses(c->coord[k], SPACE_VAR + axis)) return "it runs along a part of an axis";
+    c->rows = axis_bit(axis);
+    if (q->kind == SUB_scan && p->groups) return "threads share one running fold";
+    if (q->kind == SUB_scan && (q->rows != c->rows || c->back)) return "it runs along another axis, or the other way";
+    bool slow = by_element_only(p, q, n, c->rows);
+    for (int i = 0; i < q->node.n; i++) {
+        const Node *x = q->node.at[i];
+        if (x->op == OP_scan ? slow != by_element_only(p, q, x, c->rows) : slow && !op_cheap(x->op)) return alone;
+    }
+    return NULL;
+}
+
+const char *allow_beside(Planner *p, Candidate *c)
+{
+    const char *no = scan_refuses(p, c->q, c->n->op);
+    return no ? no : allow_same_point(p, c);
 }
 
 const char *allow_never(Planner *p, Candidate *c)

@@ -12,7 +12,7 @@
 
 enum { MAX_NODES = 128, MAX_READS = 48, MAX_VISITS = 3000 };
 
-typedef enum NodeClass { CLASS_free, CLASS_map, CLASS_fold, CLASS_dot, CLASS_whole } NodeClass;
+typedef enum NodeClass { CLASS_free, CLASS_map, CLASS_fold, CLASS_scan, CLASS_dot, CLASS_whole } NodeClass;
 
 Group *group_of(const Planner *p, int home)
 {
@@ -28,7 +28,8 @@ static NodeClass class_of(const Node *n)
     switch (n->op) {
     case OP_input: case OP_const: case OP_dims: case OP_iota: case OP_view: return CLASS_free;
     case OP_fold: return CLASS_fold;
-    case OP_scan: case OP_scatter: case OP_join: case OP_call: case OP_part: case OP_COUNT: return CLASS_whole;
+    case OP_scan: return CLASS_scan;
+    case OP_scatter: case OP_join: case OP_call: case OP_part: case OP_COUNT: return CLASS_whole;
     default: return CLASS_map;
     }
 }
@@ -313,6 +314,13 @@ static bool reads_pieces(Planner *p, const Group *q, const Group *h)
     return false;
 }
 
+static Dim **index_mapped(Planner *p, int rank, Dim *const *idx, Dim *const *map)
+{
+    Dim **to = NEWS(p->arena, Dim *, rank + 1);
+    for (int k = 0; k < rank; k++) to[k] = dim_subst(p->g, idx[k], SPACE_VAR + MAX_RANK, map);
+    return to;
+}
+
 /* n of kernel q needs node x of kernel h at index `at`: h's points as a function of q's, when that is an exchange of points or cheap to repeat. */
 static const char *take_over(Planner *p, Group *q, Group *h, const Node *n, const Node *x, Dim *const *at)
 {
@@ -320,6 +328,10 @@ static const char *take_over(Planner *p, Group *q, Group *h, const Node *n, cons
     if (h->kind != SUB_map) return "two kernels with reductions stay apart";
     if (h->once != q->once || h->node.n + q->node.n > MAX_NODES || (!p->fuse && h->origin != q->origin)) return "the kernel is full";
     if (x->rank != h->rank) return "the iteration spaces differ";
+    for (int i = 0; i < h->node.n && q->kind == SUB_scan; i++) {
+        const char *no = scan_refuses(p, q, h->node.at[i]->op);
+        if (no) return no;
+    }
     uint32_t used = 0;
     bool exchange = true;
     Dim *map[SPACE_VAR + MAX_RANK] = { 0 };
@@ -343,18 +355,14 @@ static const char *take_over(Planner *p, Group *q, Group *h, const Node *n, cons
     p->plan->ndecision++;
     for (int i = 0; i < h->node.n; i++) {
         Node *y = h->node.at[i];
-        Dim **to = NEWS(p->arena, Dim *, y->rank + 1);
-        for (int k = 0; k < y->rank; k++) to[k] = dim_subst(g, p->coord[y->id][k], SPACE_VAR + MAX_RANK, map);
-        p->coord[y->id] = to;
+        p->coord[y->id] = index_mapped(p, y->rank, p->coord[y->id], map);
         p->home[y->id] = q->id;
         vec_push(p->arena, &q->node, y);
     }
     for (int i = 0; i < h->store.n; i++) {
         SubStore s = h->store.at[i];
-        Dim **a = NEWS(p->arena, Dim *, s.node->rank + 1), **b = NEWS(p->arena, Dim *, s.into->rank + 1);
-        for (int k = 0; k < s.node->rank; k++) a[k] = dim_subst(g, s.at[k], SPACE_VAR + MAX_RANK, map);
-        for (int k = 0; k < s.into->rank; k++) b[k] = dim_subst(g, s.coord[k], SPACE_VAR + MAX_RANK, map);
-        s.at = a; s.coord = b;
+        s.at = index_mapped(p, s.node->rank, s.at, map);
+        s.coord = index_mapped(p, s.into->rank, s.coord, map);
         vec_push(p->arena, &q->store, s);
     }
     for (int i = 0; i < h->succ.n; i++) group_edge(p, q, group_of(p, h->succ.at[i]));
@@ -377,7 +385,7 @@ static void take_over_others(Planner *p, Group *q, const Node *n, int nin, Node 
 }
 
 /* ---- placing nodes ------------------------------------------------------------------------------------------------------------------------------------ */
-static int strength(SubKind k) { return k == SUB_stream ? 4 : k == SUB_dot ? 3 : k == SUB_rows ? 2 : k == SUB_map ? 1 : 0; }
+static int strength(SubKind k) { return k == SUB_stream ? 4 : k == SUB_dot ? 3 : k == SUB_rows || k == SUB_scan ? 2 : k == SUB_map ? 1 : 0; }
 
 /* Kernels that n may join: of its operands, and of what reads the same memory; the strongest first, then the latest. */
 static int candidates(Planner *p, const Node *n, Group **out, const Node **via, int most)
@@ -390,7 +398,7 @@ static int candidates(Planner *p, const Node *n, Group **out, const Node **via, 
             const Node *x = s.at.at[i];
             for (int r = 0; r < (pass ? p->readers[x->id].n : 1) && c < most; r++) {
                 Group *q = pass ? group_of(p, p->readers[x->id].at[r]) : group_of(p, p->home[x->id]);
-                bool have = !q || !strength(q->kind) || (p->writers[x->id].n && !pass) || (pass && (q->kind == SUB_dot || q->kind == SUB_stream));
+                bool have = !q || !strength(q->kind) || (p->writers[x->id].n && !pass) || (pass && (q->kind == SUB_dot || q->kind == SUB_stream || (q->kind == SUB_scan && n->op != OP_scan)));
                 for (int k = 0; k < c; k++) have |= out[k] == q;
                 if (have) continue;
                 out[c] = q; via[c++] = x;
@@ -425,7 +433,7 @@ static void place_map(Planner *p, Node *n)
     int nq = candidates(p, n, q, via, 12);
     bool view = n->op == OP_view;
     for (int i = 0; i < nq; i++) {
-        Candidate c = { q[i], n, NULL, 0 };
+        Candidate c = { .q = q[i], .n = n };
         const char *rule = "epilogue", *why = left_to_folds(p, q[i], n) ? "a reduction alone needs it, and computes it" : may_join(p, &c, CLASS_map, &rule);
         if (why) { if (group_of(p, p->home[via[i]->id]) == q[i]) refuse(p, via[i], n, rule, why); continue; }
         if (view) take_over_others(p, q[i], n, 1, &n, c.coord);
@@ -447,7 +455,7 @@ static void place_rows(Planner *p, Node *f)
     Group *home = NULL;
     Dim **at = NULL;
     for (int i = 0; i < nq && !home; i++) {
-        Candidate c = { q[i], f, NULL, 0 };
+        Candidate c = { .q = q[i], .n = f };
         const char *rule, *why = may_join(p, &c, CLASS_fold, &rule);
         if (why) { if (group_of(p, p->home[via[i]->id]) == q[i]) refuse(p, via[i], f, rule, why); continue; }
         home = q[i];
@@ -463,6 +471,47 @@ static void place_rows(Planner *p, Node *f)
     fold_index(p->g, f, at, kept);
     p->iter[f->id] = at;
     group_take(p, home, f, kept);
+}
+
+/* The points of a kernel, numbered in another way: map says what stands for each variable. */
+static void group_renumber(Planner *p, const Group *q, Dim *const *map)
+{
+    for (int i = 0; i < q->node.n; i++) p->coord[q->node.at[i]->id] = index_mapped(p, q->node.at[i]->rank, p->coord[q->node.at[i]->id], map);
+    for (int i = 0; i < q->store.n; i++) {
+        SubStore *s = &q->store.at[i];
+        s->at = index_mapped(p, s->node->rank, s->at, map);
+        s->coord = index_mapped(p, s->into->rank, s->coord, map);
+    }
+}
+
+static void place_scan(Planner *p, Node *n)
+{
+    Group *q[12], *home = NULL; const Node *via[12];
+    int nq = candidates(p, n, q, via, 12);
+    Node view, *in = scan_operand(p, n, &view);
+    Candidate c = { 0 };
+    for (int i = 0; i < nq && !home; i++) {
+        c = (Candidate){ .q = q[i], .n = n };
+        const char *rule, *why = may_join(p, &c, CLASS_scan, &rule);
+        if (!why) home = q[i];
+        else if (group_of(p, p->home[via[i]->id]) == q[i]) refuse(p, via[i], n, rule, why);
+    }
+    if (!home) {
+        home = group_new(p, SUB_scan, n->rank, n->dims, axis_bit(n->axis), n);
+        c.coord = identity_index(p, home);
+    } else if (home->kind == SUB_map) {
+        home->kind = SUB_scan;
+        home->rows = c.rows;
+        for (int a = 0; a < home->rank && c.back; a++) {         /* from the other end */
+            if (!(c.rows >> a & 1)) continue;
+            Dim *map[SPACE_VAR + MAX_RANK] = { 0 };
+            map[SPACE_VAR + a] = dim_sub(p->g, dim_addc(p->g, home->space[a], -1), dim_idx(p->g, SPACE_VAR + a, home->space[a]));
+            group_renumber(p, home, map);
+            c.coord = index_mapped(p, n->rank, c.coord, map);
+        }
+    }
+    group_take(p, home, n, c.coord);
+    take_over_others(p, home, n, 1, &in, c.coord);
 }
 
 /* Sums of products of narrow numbers that are widened behind a view, as narrow.c writes them. */
@@ -542,7 +591,7 @@ static void place_fold(Planner *p, Node *f)
     sources_of(p, f, &s, 0);
     for (int i = 0; i < s.at.n; i++) {
         Group *q = group_of(p, p->home[s.at.at[i]->id]);
-        Candidate c = { q, f, NULL, 0 };
+        Candidate c = { .q = q, .n = f };
         const char *rule = "", *why = q && q->kind != SUB_call && !p->writers[s.at.at[i]->id].n ? may_join(p, &c, CLASS_dot, &rule) : NULL;
         if (why) refuse(p, s.at.at[i], f, rule, why);
     }
@@ -645,10 +694,6 @@ static void place_whole(Planner *p, Node *n)
         for (int w = 0; w < p->writers[n->id].n; w++) group_edge(p, group_of(p, p->writers[n->id].at[w]), q);
         vec_push(p->arena, &p->writers[n->id], q->id);
         p->coord[n->id] = identity_index(p, q);
-        return;
-    case OP_scan:
-        q = group_new(p, SUB_scan, n->rank, n->dims, 1u << n->axis, n);
-        group_take(p, q, n, identity_index(p, q));
         return;
     case OP_call:
         q = group_new(p, SUB_call, 0, NULL, 0, n);
@@ -773,6 +818,7 @@ static void place(Planner *p, Node *n)
         break;
     case CLASS_map: place_map(p, n); break;
     case CLASS_fold: place_fold(p, n); break;
+    case CLASS_scan: place_scan(p, n); break;
     case CLASS_dot: break;
     case CLASS_whole: place_whole(p, n); break;
     }
@@ -788,7 +834,7 @@ static void mark_stored(Planner *p)
         if (!p->live[id]) continue;
         int home = p->home[id];
         if (home == HOME_memory) stored[id] = 1;
-        if (p->dense[id] || n->op == OP_scan || n->op == OP_part) stored[id] = 1;
+        if (p->dense[id] || n->op == OP_part) stored[id] = 1;
         if (home < 0 && home != HOME_memory) continue;
         Group *q = n->op == OP_join ? NULL : n->op == OP_scatter ? group_of(p, p->writers[id].at[1]) : group_of(p, home);
         Sources s = { 0 };

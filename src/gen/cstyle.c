@@ -27,6 +27,13 @@ static void escape_use(Escape *x, const KVal *v, int seg, uint8_t vary)
     if (x->at[v->id] != seg || (lane && !(v->vary & VARY_row) && (vary & VARY_row) && p->k->mr > 1)) p->array[v->id] = 1;
 }
 
+/* Stages of long chains: each is taken for all vectors of a step before the next one. */
+static bool ends_stage(const LoopKernel *k, const KStmt *s)
+{
+    if (k->sub->kind != SUB_scan && k->sub->kind != SUB_map) return false;
+    return s->kind == KS_update || (s->kind == KS_val && is_dear(s->val));
+}
+
 static void escape_walk(Escape *x, const KBlock *b, int nv)
 {
     int seg = ++x->seg;
@@ -63,6 +70,7 @@ static void escape_walk(Escape *x, const KBlock *b, int nv)
             break;
         case KS_fold: case KS_skip: break;
         }
+        if (nv > 1 && ends_stage(x->p->k, s)) seg = ++x->seg;
     }
 }
 
@@ -190,7 +198,10 @@ static void segment_open(Printer *p, const KBlock *b, int from, int to)
 static void segment_shared(Printer *p, const KBlock *b, int from, int to)
 {
     phase(p, b, from, to, 0);
-    if (phase_any(p, b, from, to, 3, VARY_lane)) { vectors_open(p); phase(p, b, from, to, VARY_lane); vectors_close(p); }
+    for (int at = from, end; at < to; at = end) {
+        for (end = at + 1; end < to && (p->nv == 1 || !ends_stage(p->k, &b->stmt.at[end - 1])); end++) { }
+        if (phase_any(p, b, at, end, 3, VARY_lane)) { vectors_open(p); phase(p, b, at, end, VARY_lane); vectors_close(p); }
+    }
 }
 
 /* What differs, for the row m. */
@@ -387,6 +398,7 @@ static bool print_team_scan(Printer *p, const KLoop *o)
     print_line(p, "}");
     print_scan_fold(p, f, o->team);
     print_line(p, "if (%s < %s) {", v, n);
+    for (int i = 0; i < at; i++) if (b->stmt.at[i].kind == KS_val) print_val(p, b->stmt.at[i].val);      /* again: what follows may need it */
     print_segment(p, b, at + 1, b->stmt.n);
     print_line(p, "}");
     print_line(p, "a%d = e%d;", f->id, f->id);

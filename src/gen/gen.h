@@ -106,7 +106,6 @@ const char *print_place(Printer *p, int buf, const Dim *off);    /* "b0 + n1 * i
 const char *print_literal(Printer *p, DType t, Scalar s);    /* in the dtype that t is computed in */
 void print_val(Printer *p, const KVal *v);
 const char *print_operand(Printer *p, const KVal *v);            /* a single value as an expression */
-bool is_dear(const KVal *v);                                     /* a function that is called in a rolled loop (see Printer.rolled) */
 void print_store(Printer *p, const KStmt *s);
 /* gen_look.c: the loop over the parts of a kernel with k->look; bytes that its groups share. */
 void print_look(Printer *p, const LoopKernel *k, const SimtWords *w, Text *names);

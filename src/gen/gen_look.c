@@ -57,7 +57,8 @@ void print_look(Printer *p, const LoopKernel *k, const SimtWords *w, Text *names
     print_line(p, "const i64 %s = part * %d + at;", v, LOOK_PART);
     print_line(p, "if (%s < %s) {", v, size);
     print_line(p, "const %s a%d = piece[at + at / %d];", t, f->id, each);
-    for (int i = at + 1; i < b->stmt.n; i++) {
+    for (int i = 0; i < b->stmt.n; i++) {                /* what came before it as well: what follows may need it */
+        if (i == at) continue;
         if (b->stmt.at[i].kind == KS_val) print_val(p, b->stmt.at[i].val);
         if (b->stmt.at[i].kind == KS_store) print_store(p, &b->stmt.at[i]);
     }

@@ -406,6 +406,10 @@ static void print_load(Printer *p, const KVal *v)
         if (whole && !filled && !p->part && whole_only(p, v) && t != DT_f16 && t != DT_bf16 && t != DT_bool) { assign(p, v, arena_fmt(p->arena, "ldok_%sv(%s, %s)", st, off, whole)); return; }
         if (r.lo || r.hi) e = arena_fmt(p->arena, "ldpart_%sv(%s, %s, %s)", st, off, r.lo ? r.lo : "0", r.hi ? r.hi : "LANES");
         else e = arena_fmt(p->arena, "ld_%sv(%s)", st, off);
+    } else if (dim_is(c, -1) && !is_code(v->dt)) {
+        const char *lo = r.hi ? arena_fmt(p->arena, "LANES - (%s)", r.hi) : "0", *hi = r.lo ? arena_fmt(p->arena, "LANES - (%s)", r.lo) : "LANES";
+        e = r.lo || r.hi ? arena_fmt(p->arena, "turned_%sv(ldpart_%sv(%s - (LANES - 1), %s, %s))", ctype(v->dt), st, off, lo, hi)
+            : arena_fmt(p->arena, "turned_%sv(ld_%sv(%s - (LANES - 1)))", ctype(v->dt), st, off);
     } else if ((dim_is(c, 2) || dim_is(c, 4)) && !strcmp(st, "f32")) {
         e = arena_fmt(p->arena, "ld%d_f32v(%s, %s, %s)", (int)c->c, off, r.lo ? r.lo : "0", r.hi ? r.hi : "LANES");
     } else {
@@ -452,14 +456,6 @@ static const char *bounded(Printer *p, const KVal *v)
     const char *e = operand(p, x, VARY_lane);
     if (v->op == OP_max && c->imm.f == 0) return arena_fmt(p->arena, "positive_f32v(%s)", e);
     return arena_fmt(p->arena, "%s_f32v(%s, %s)", v->op == OP_max ? "atleast" : "atmost", e, operand(p, c, VARY_lane));
-}
-
-/* Functions of many steps with as many numbers. Behind the loops of a contraction they are called: put in there, a compiler would load their numbers before
- * these loops, into the registers of the accumulators. */
-bool is_dear(const KVal *v)
-{
-    if (v->kind != KV_ew || v->dt != DT_f32) return false;
-    return v->op == OP_exp || v->op == OP_log || v->op == OP_tanh || v->op == OP_erf || v->op == OP_sigmoid;
 }
 
 /* Is it not above 0 because it is x minus the largest so far, where a cascade's blocks have had a part of the row: the maximum so far, of all that x may be by then. */
@@ -687,7 +683,8 @@ void print_store(Printer *p, const KStmt *s)
     Dim *c, *rest;
     if (!s->at.npred && !opnd_lanes(p, s->nopnd, s->opnd) && dim_linear(p->g, s->at.off, p->lane->var, &c, &rest) && !lane_in(p, c)) {
         const char *to = pointer(p, s->buf, print_dim(p, s->at.off));
-        if (!dim_is(c, 1)) print_line(p, "%ssts_%sv(%s, %s, %s, %s);", guard, st, to, print_dim(p, c), e, p->part ? print_rem(p) : "LANES");
+        if (dim_is(c, -1) && !p->part && !is_code(s->val->dt)) print_line(p, "%sst_%sv(%s - (LANES - 1), turned_%sv(%s));", guard, st, to, ctype(s->val->dt), e);
+        else if (!dim_is(c, 1)) print_line(p, "%ssts_%sv(%s, %s, %s, %s);", guard, st, to, print_dim(p, c), e, p->part ? print_rem(p) : "LANES");
         else if (rounds_only(p, s->val) && !b->scratch) {        /* rounded by the store; the value itself is then computed in vain, and left out by the compiler */
             const char *x = operand(p, s->val->in[0], VARY_lane);
             if (p->part) print_line(p, "%sstroundpart_bf16v(%s, %s, %s);", guard, to, x, print_rem(p));
@@ -756,9 +753,13 @@ static bool nan_apart(const Printer *p, const KFold *f) { return !p->simt && !f-
 
 static const char *nan_name(Printer *p, const KFold *f) { return arena_fmt(p->arena, "nan%d%s", f->id, subscript(p, acc_vary(f), false)); }
 
+/* Does the update leave what the running fold comes to there beside the accumulator? Along lanes, and where the place itself does not count. */
+static bool runs_beside(const Printer *p, const KFold *f) { return !p->simt && f->running && (f->own || f->before); }
+
 void print_fold(Printer *p, const KFold *f)
 {
     if (f->unit) return;
+    if (runs_beside(p, f)) print_line(p, "%s%s w%d%s;", ctype(f->dt), acc_suffix(f), f->id, acc_dims(p, f));
     if (nan_apart(p, f)) print_line(p, "u16 nan%d%s = { 0 };", f->id, (acc_vary(f) & VARY_row) && p->k->mr > 1 ? arena_fmt(p->arena, "[%d]", p->k->mr) : "");
     print_line(p, "%s%s a%d%s;", ctype(f->dt), acc_suffix(f), f->id, acc_dims(p, f));
     if (is_arg(f)) print_line(p, "i64%s x%d%s;", acc_suffix(f), f->id, acc_dims(p, f));
@@ -789,6 +790,13 @@ void print_chunk(Printer *p, const KFold *f, const KLoop *o, ChunkPart part)
     acc_each_end(p, f, true);
 }
 
+static const char *folded_with(Printer *p, const KFold *f, const char *a, const char *b)
+{
+    bool infix;
+    const char *op = fold_op(f->kind, f->dt, &infix);
+    return infix ? arena_fmt(p->arena, "%s %s %s", a, op, b) : arena_fmt(p->arena, "%s_%s%s(%s, %s)", op, ctype(f->dt), acc_suffix(f), a, b);
+}
+
 void print_update(Printer *p, const KStmt *s)
 {
     const KFold *f = s->fold;
@@ -805,6 +813,17 @@ void print_update(Printer *p, const KStmt *s)
         return;
     }
     const char *e;
+    if (runs_beside(p, f) && f->own) {   /* the lanes by themselves, then what was before them */
+        a = arena_fmt(p->arena, "a%d[0]", f->id);
+        print_line(p, "{");
+        print_line(p, "const %sv here = run_%s_%s(%s);", t, fold_name[f->kind], t, operand(p, f->value, VARY_lane));
+        const char *own = f->before ? arena_fmt(p->arena, "moved_%sv(here, %s)", t, print_literal(p, f->dt, fold_identity(f->kind, f->dt))) : "here";
+        print_line(p, "%s = %s;", acc_name(p, f, "w"), folded_with(p, f, a, own));
+        print_line(p, "%s = %s;", a, folded_with(p, f, a, arena_fmt(p->arena, "splat_%sv(here[LANES - 1])", t)));
+        print_line(p, "}");
+        return;
+    }
+    if (runs_beside(p, f)) print_line(p, "%s = %s;", acc_name(p, f, "w"), a);
     if (nan_apart(p, f)) {
         const char *x = operand(p, f->value, vary);
         if (mask) x = arena_fmt(p->arena, "sel_f32v(lanes_below(rem), %s, %s)", x, a);
@@ -832,13 +851,6 @@ void print_scan_open(Printer *p, const KFold *f)
 void print_scan_take(Printer *p, const KFold *f)
 {
     print_line(p, "t%d_in = %s;", f->id, operand(p, f->value, 0));
-}
-
-static const char *folded_with(Printer *p, const KFold *f, const char *a, const char *b)
-{
-    bool infix;
-    const char *op = fold_op(f->kind, f->dt, &infix);
-    return infix ? arena_fmt(p->arena, "%s %s %s", a, op, b) : arena_fmt(p->arena, "%s_%s(%s, %s)", op, ctype(f->dt), a, b);
 }
 
 /* Each thread's result takes the place of the accumulator till the end of the turn. */
@@ -939,6 +951,7 @@ void print_finish(Printer *p, const KVal *v)
     DType t = f->node->dt;
     if (sums_at_once(p, f)) { assign(p, v, narrowed(p, t, arena_fmt(p->arena, "h%d[m]", f->id), 0)); return; }
     if (f->team && !p->folded) { finish_team(p, v); return; }
+    if (runs_beside(p, f)) { assign(p, v, narrowed(p, t, acc_name(p, f, "w"), v->vary)); return; }
     if (!f->own) {
         assign(p, v, is_arg(f) ? acc_name(p, f, "x") : narrowed(p, t, acc_name(p, f, p->rolled ? "r" : "a"), v->vary));
         return;

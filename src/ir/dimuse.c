@@ -86,6 +86,25 @@ bool dim_uses(const Dim *d, int var)
     return false;
 }
 
+/* ---- running folds ------------------------------------------------------------------------------------- */
+
+const Node *scan_folded(Graph *g, const Node *n, Dim **at, bool *before)
+{
+    const Node *x = n->in[0];
+    Dim *own = dim_idx(g, n->axis, n->dims[n->axis]), *next[MAX_RANK] = { 0 };
+    *before = false;
+    for (int k = 0; k < x->rank; k++) at[k] = dim_idx(g, k, x->dims[k]);
+    if (x->op != OP_view || x->view.npred != 1 || dim_is_const(own)) return x;
+    const Pred *p = x->view.pred;
+    Scalar none = fold_start((FoldKind)n->kind, x->dt);
+    bool moved = p->e == dim_addc(g, own, -1) && dim_prove_le(g, own->a, p->n);
+    if (!moved || (dtype_is_float(x->dt) ? x->view.fill.f != none.f : x->view.fill.i != none.i)) return x;
+    *before = true;
+    next[n->axis] = dim_addc(g, own, 1);
+    for (int k = 0; k < x->view.nidx; k++) at[k] = dim_subst(g, x->view.idx[k], n->axis + 1, next);
+    return x->in[0];
+}
+
 /* ---- text ---------------------------------------------------------------------------------------------- */
 
 static void dim_print_atom(Text *t, const Graph *g, const Dim *d)

@@ -97,6 +97,9 @@ extern const char *const combine_name[COMBINE_COUNT];
 typedef struct Pred { Dim *e, *n; } Pred;
 typedef struct View { int nidx; Dim *const *idx; int npred; const Pred *pred; Scalar fill; } View;
 bool view_open(const View *v);           /* dimuse.c: does it depend on a symbol which element is read, or whether? */
+/* dimuse.c: What the running fold n folds, and its index `at` where n's is the index of its variables: n's operand, or, where that is a view that only moves its source one place on (the
+ * fold of what stands before each place), the source without the move; then *before is set. */
+const Node *scan_folded(Graph *g, const Node *n, Dim **at, bool *before);
 
 typedef struct Call Call;
 typedef struct CallDef {

@@ -39,7 +39,7 @@ struct KVal {
     const Node *node;                   /* where it came from */
 };
 struct KFold {                          /* an accumulator, declared before its outermost loop */
-    FoldKind kind; DType dt; bool last, running;    /* running: a scan, its value is used in the loop */
+    FoldKind kind; DType dt; bool last, running, before;    /* running: a scan, its value is used in the loop; before: as it is without the place itself */
     KVal *value, *mul_a, *mul_b;        /* of each iteration; mul_a and mul_b: value is their product and serves nothing else */
     int words;                          /* > 0: the factors are words of so many terms (word.c): 4 bytes, unsigned and signed, or 2 of bf16 */
     bool unit; int room;                /* on a unit for tiles (unit.c): the buffer for copies of the rows; */
@@ -144,7 +144,9 @@ typedef struct Lowering {
     int nloop;
     KLoop *row_loop;                    /* innermost open loop over the rows, or NULL */
     bool vec_k;                         /* contractions run their innermost own loop in lanes */
-    bool rows_vec;                      /* row folds run the last row axis in lanes */
+    bool rows_vec;                      /* row folds, or running folds, run the last row axis in lanes */
+    bool simt;                          /* for groups of threads */
+    KFold **running;                    /* SUB_scan: by node of the kernel, of those that run */
     const struct Streaming *streaming;  /* stream.c */
     bool few;                           /* a stream of few rows: lanes run along its axis, and along its contractions' and its results' own axes */
     int nv;                             /* vectors a step of rows that are streamed */
@@ -217,6 +219,9 @@ int kernel_folds(const KBlock *b);
 enum { STREAM_BYTES = 32 << 20, STREAM_ROW_LEAST = 1024, STREAM_ROW_MOST = 512 << 10 };
 bool kernel_streams(const Graph *g, const Subgraph *sub);
 void window_bounds(LoopKernel *k);                            /* bounds.c: loops over windows leave padding out; after the tile is chosen */
+/* A function of many steps with as many numbers. Behind the loops of a contraction it is called: put in there, a compiler would load its numbers before these loops, into the registers of
+ * the accumulators. In an elementwise or running kernel it is a stage: see sched.c. */
+bool is_dear(const KVal *v);
 void kernel_rows(LoopKernel *k);                              /* rowloops.c: with lanes along the rows; with lanes across them: */
 void kernel_columns(LoopKernel *k);
 void word_choose(LoopKernel *k, KLoop *vec);                  /* word.c; before: */

@@ -399,7 +399,7 @@ static bool same_index(const Node *n, Dim *const *a, Dim *const *b)
 /* Emits the stores that wait for this value at this index. */
 static void stores_for(Lowering *l, const Node *n, Dim *const *idx, KVal *v)
 {
-    if (l->sub->kind == SUB_scan || l->sub->kind == SUB_scatter || l->guard) return;
+    if (l->sub->kind == SUB_scatter || l->guard) return;
     for (int i = 0; i < l->sub->nstore; i++) {
         const SubStore *s = &l->sub->store[i];
         if (l->done[i] || s->node != n || !same_index(n, s->at, idx)) continue;
@@ -610,6 +610,7 @@ static bool above_contraction(Lowering *l, const Node *n)
     return yes;
 }
 
+static KVal *demand_scan(Lowering *l, const Node *n, Dim *const *idx);
 static KVal *demand_new(Lowering *l, const Node *n, Dim *const *idx)
 {
     KVal *in[3];
@@ -639,7 +640,8 @@ static KVal *demand_new(Lowering *l, const Node *n, Dim *const *idx)
         c.saturate = n->op == OP_cast && n->saturate;
         return val_new(l, &c);
     }
-    case OP_input: case OP_scatter: case OP_scan: case OP_join: case OP_call: case OP_part: case OP_COUNT:
+    case OP_scan: return demand_scan(l, n, idx);
+    case OP_input: case OP_scatter: case OP_join: case OP_call: case OP_part: case OP_COUNT:
         ASSERT(!"a node that lies in memory"); break;
     default: break;
     }
@@ -717,21 +719,43 @@ static void lower_points(Lowering *l)
     if (open) loops_close(l, loop, nl);
 }
 
+/* Running folds of one axis, and what is computed beside them, in one loop. */
 static void lower_scan(Lowering *l)
 {
-    const SubStore *s = &l->sub->store[0];
-    const Node *n = s->node;
-    KFold *a = fold_new(l, n);
-    a->running = true;
-    Dim *var = dim_idx(l->g, SPACE_VAR + n->axis, l->sub->space[n->axis]);
-    KLoop *o = dim_is_const(var) ? NULL : loop_new(l, var, false);
-    KVal *v = demand(l, n->in[0], s->at);
-    a->loop = o;
-    a->value = v;
-    block_add(l, l->cur, (KStmt){ .kind = KS_update, .fold = a });
-    v = fold_result(l, a);
-    store_add(l, s, v, COMBINE_set);
+    const Subgraph *s = l->sub;
+    int axis = 0;
+    while (!(s->rows >> axis & 1)) axis++;
+    l->running = NEWS(l->arena, KFold *, s->nnode + 1);
+    for (int i = 0; i < s->nnode; i++) {
+        if (s->node[i]->op != OP_scan) continue;
+        l->running[i] = fold_new(l, s->node[i]);
+        l->running[i]->running = true;
+    }
+    Dim *var = dim_idx(l->g, SPACE_VAR + axis, s->space[axis]);
+    KLoop *o = dim_is_const(var) ? NULL : loop_new(l, var, l->rows_vec);
+    for (int i = 0; i < s->nnode; i++) if (l->running[i]) l->running[i]->loop = o;
+    for (int i = 0; i < s->nstore; i++) {
+        KVal *v = demand(l, s->store[i].node, s->store[i].at);
+        if (!l->done[i]) { l->done[i] = 1; store_add(l, &s->store[i], v, COMBINE_set); }
+    }
     if (o) loop_close(l, o);
+}
+
+static KVal *demand_scan(Lowering *l, const Node *n, Dim *const *idx)
+{
+    int i = 0;
+    while (l->sub->node[i] != n) i++;
+    KFold *f = l->running[i];
+    const Node *x = n->in[0];
+    Dim *at[MAX_RANK] = { 0 };
+    for (int k = 0; k < x->rank; k++) at[k] = idx[k];
+    if (!l->simt && l->sub->home[x->id] == HOME_free) {
+        x = scan_folded(l->g, n, at, &f->before);
+        for (int k = 0; k < x->rank; k++) at[k] = dim_subst(l->g, at[k], n->rank, idx);
+    }
+    f->value = demand(l, x, at);
+    block_add(l, l->cur, (KStmt){ .kind = KS_update, .fold = f });
+    return fold_result(l, f);
 }
 
 static bool is_parallel(const LoopKernel *k, int axis)
@@ -783,10 +807,11 @@ static LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, 
     l->done = NEWS(a, uint8_t, sub->nstore + 1);
     l->lent = NEWS(a, uint8_t, sub->nstore + 1);
     l->above = mapstr_new(a);
+    l->simt = lanes == LANES_simt;
     bool serial = sub->kind == SUB_scatter;
     uint32_t apart = serial && lanes == LANES_simt ? scatter_apart(sub) : ~(sub->rows | (sub->stream ? sub->stream->out : 0));
     if (sub->stream && lane < 0 && sub->stream->row >= 0) apart &= ~axis_bit(sub->stream->row);
-    if (lanes > 1 && lane < 0) { l->rows_vec = sub->kind == SUB_rows; l->vec_k = sub->kind == SUB_dot || sub->stream; l->few = sub->kind == SUB_stream; }
+    if (lanes > 1 && lane < 0) { l->rows_vec = sub->kind == SUB_rows || sub->kind == SUB_scan; l->vec_k = sub->kind == SUB_dot || sub->stream; l->few = sub->kind == SUB_stream; }
     bool point_vec = lanes > 1 && lane >= 0 && !serial;
     if (!point_vec && !l->rows_vec && !l->vec_k && !l->few) k->lanes = 1;
     if (!serial || lanes == LANES_simt)
@@ -923,6 +948,16 @@ static int64_t own_length(const Graph *g, const Subgraph *sub)
     return n;
 }
 
+/* Can the running folds of a kernel go by lanes along their axis? Not products, which are 0 or inf in parts where the whole is neither, and truth values. */
+static bool runs_in_lanes(const Graph *g, const Subgraph *sub, int axis, int lanes)
+{
+    for (int i = 0; i < sub->nnode; i++) {
+        const Node *n = sub->node[i];
+        if (n->op == OP_scan && (n->dt == DT_bool || (n->kind == FOLD_prod && dtype_is_float(n->dt)))) return false;
+    }
+    return dim_hint(g, sub->space[axis]) * SHORT_LANES > lanes;
+}
+
 /* Tries the ways to use lanes and takes the cheapest by the addresses that come out. */
 LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Vectors v) { return kernel_lower_as(cx, a, g, sub, v, &(Sched){ 0 }); }
 
@@ -939,7 +974,8 @@ LoopKernel *kernel_lower_as(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Ve
     }
     for (int i = 0; i < sub->rank; i++) if (!dim_is(sub->space[i], 1)) last = i;
     bool rows_last = last >= 0 && (sub->rows >> last & 1);
-    if (sub->kind == SUB_stream) best = lower_once(cx, a, g, sub, v, sub->stream->lane);
+    if (sub->kind == SUB_scan && rows_last && !runs_in_lanes(g, sub, last, lanes)) best = lower_once(cx, a, g, sub, (Vectors){ .lanes = 1 }, -1);
+    else if (sub->kind == SUB_stream) best = lower_once(cx, a, g, sub, v, sub->stream->lane);
     else if (lanes == 1 || (sub->kind != SUB_dot && sub->kind != SUB_rows)) best = lower_once(cx, a, g, sub, v, rows_last ? -1 : last);
     else {
         int64_t own = sub->kind == SUB_dot ? own_length(g, sub) : rows_last ? dim_hint(g, sub->space[last]) : 0, reduced = 1;

@@ -177,7 +177,8 @@ static void vary_block(LoopKernel *k, KBlock *b, const Dim *lane, const Dim *row
                 if (c->loop->vector && !c->loop->blocked) f->own = c->loop;
                 if (c->loop == f->loop) break;
             }
-            f->vary = f->own ? f->value->vary & VARY_row : f->value->vary;
+            f->vary = f->own && !f->running ? f->value->vary & VARY_row : f->value->vary;
+            if (f->own && f->running) f->vary |= VARY_lane;
             for (const KBlock *c = f->loop ? b : NULL; c && c->loop; c = c->up) {    /* a loop of its own in tiles of rows: one result for them */
                 if (c->loop->tile > 1) f->vary &= (uint8_t)~VARY_row;
                 if (c->loop == f->loop) break;
@@ -203,6 +204,22 @@ static bool has_update(const KBlock *b)
     return false;
 }
 
+/* Functions of many steps that wait for one another. */
+bool is_dear(const KVal *v)
+{
+    if (v->kind != KV_ew || v->dt != DT_f32) return false;
+    return v->op == OP_exp || v->op == OP_log || v->op == OP_tanh || v->op == OP_erf || v->op == OP_sigmoid;
+}
+
+/* Where such chains follow one another, so many vectors are computed at a time, each function for all of them: a processor looks some hundred instructions ahead. */
+enum { STAGED = 4 };
+static int stages(const KBlock *b)
+{
+    int n = 0;
+    for (int i = 0; i < b->stmt.n; i++) n += b->stmt.at[i].kind == KS_val && is_dear(b->stmt.at[i].val);
+    return n;
+}
+
 /* Vector loops over rows: several vectors a step hide the latency of the accumulators. */
 static void choose_steps(LoopKernel *k, KBlock *b)
 {
@@ -216,6 +233,7 @@ static void choose_steps(LoopKernel *k, KBlock *b)
             if (k->mr == k->lanes && k->sub->kind == SUB_dot) nv = 1;
             if ((k->mr > 1 && k->sub->kind == SUB_rows) || (b->loop && b->loop->tile > 1)) nv = 1;      /* rows side by side hide the latency */
             if (k->sched.vectors && k->sub->kind == SUB_rows) nv = k->sched.vectors;
+            if (k->sub->kind == SUB_scan) nv = STAGED;
             while (nv > 1 && vecs < nv) nv /= 2;
             o->nv = nv;
         }
@@ -360,6 +378,7 @@ void kernel_schedule(LoopKernel *k)
             while (vec->nv > 1 && vecs < vec->nv) vec->nv /= 2;
             step = (int64_t)vec->nv * k->lanes;
         } else {
+            for (vec->nv = stages(vec->body) > 1 ? STAGED : 1; vec->nv > 1 && dim_hint(g, vec->extent) < (int64_t)vec->nv * k->lanes; vec->nv /= 2) { }
             if (k->sched.vectors) vec->nv = k->sched.vectors;
             step -= step % ((int64_t)vec->nv * k->lanes);            /* so that only the last block has a rest */
         }
