@@ -18,6 +18,8 @@ printf '<ir_version: 10, opset_import: ["" : 13]>\ng (float[n] x, float[n,5] c) 
 expect 0 'equal to the reference interpreter' "$SINTER" run "$T/parts.onnxtxt" -d n=70003 --check --device opencl
 printf '<ir_version: 10, opset_import: ["" : 20]>\ng (float[n] x, int32[n,3] c) => (float[n] y, int32[n,3] w) <int64 zero = {0}>\n{ t = Abs(x)\n y = CumSum<reverse = 1>(t, zero)\n w = CumSum<exclusive = 1>(c, zero) }\n' >"$T/scan.onnxtxt"
 expect 0 'equal to the reference interpreter' "$SINTER" run "$T/scan.onnxtxt" -d n=70003 --check --device opencl
+printf '<ir_version: 10, opset_import: ["" : 20]>\ng (float[m,n] x) => (float[m,n] y, float[m,n] e) <int64 one = {1}>\n{ e = Exp(x)\n c = CumSum(e, one)\n d = Div(e, c)\n y = Mul(d, x) }\n' >"$T/shares.onnxtxt"
+for n in 33 9001; do expect 0 'equal to the reference interpreter' "$SINTER" run "$T/shares.onnxtxt" -d m=3 -d n=$n --check --device opencl; done
 expect 0 'equal to the reference interpreter' "$SINTER" run "$T/packs.onnxtxt" -d m=2051 -d n=2052 --check --device opencl        # several packs for a thread, rows left over
 expect 0 'equal to the reference interpreter' "$SINTER" run examples/norm.onnxtxt -d batch=7 --check --device opencl
 expect 0 'equal to the reference interpreter' "$SINTER" run examples/attention.onnxtxt -d seq=33 --check --device opencl
