@@ -1,10 +1,17 @@
-/* OpenCL C 1.2. Buffers are memory objects with a byte offset, since an arena is one object. */
+/* OpenCL C 1.2, and sub-groups where a device has them. Buffers are memory objects with a byte offset, since an arena is one object. */
 #include "gen/gen.h"
+
+#include <string.h>
 
 #include "gen/prelude.h"                 /* made from the files of prelude */
 
 static Vectors opencl_vectors(const char *isa) { (void)isa; return (Vectors){ .lanes = LANES_simt }; }
-static const char *opencl_prelude(Arena *a, const char *isa) { (void)isa; return gen_simt_prelude(a, prelude_opencl); }
+
+static const char *opencl_prelude(Arena *a, const char *isa)
+{
+    const char *rest = gen_simt_prelude(a, prelude_opencl);
+    return isa && !strcmp(isa, "sub-groups") ? arena_fmt(a, "#define SUB_GROUPS\n%s", rest) : rest;
+}
 
 static void opencl_print(Ctx *cx, Arena *a, const char *isa, const LoopKernel *k, KernelSource *out)
 {

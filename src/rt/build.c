@@ -21,7 +21,6 @@
 #include <cpuid.h>
 #endif
 
-#define COMPILE_SECONDS 120
 #define MAX_UNIT        64 /* kernels of a unit, so that none comes near the limit on time */
 #define MAX_WORDS       96
 
@@ -122,6 +121,7 @@ struct Builder {
     bool own_tools; /* the C compiler */
     Cache cache;
     int jobs;
+    double seconds; /* that a compiler may take */
     const IsaInfo *isa;
     char want_cc[CACHE_PATH]; /* Options.cc or "" */
     bool resolved; /* the rest of this block is known */
@@ -361,7 +361,7 @@ static Status compiler_version(Builder *b, uint64_t file_hash, RtError *e)
     argv[n] = "--version";
     argv[n + 1] = NULL;
     p->argv = argv;
-    Status st = proc_run(p, 1, 1, COMPILE_SECONDS, NULL, NULL, e);
+    Status st = proc_run(p, 1, 1, b->seconds, NULL, NULL, e);
     if (!st) {
         int len = (int)strcspn(p->out, "\n");
         snprintf(b->cc_text, sizeof b->cc_text, "%.*s", len < 250 ? len : 250, p->out);
@@ -620,7 +620,7 @@ static Status units_compile(Builder *b, const char *work, const char *prelude, c
         u[i].argv[n] = NULL;
         p[i].argv = u[i].argv;
     }
-    Status st = proc_run(p, nu, jobs, COMPILE_SECONDS, work, cancel, e);
+    Status st = proc_run(p, nu, jobs, b->seconds, work, cancel, e);
     for (int i = 0; i < nu && st == E_COMPILE; i++)
         if (p[i].status > 0) {
             *full = no_space(p[i].out);
@@ -718,6 +718,7 @@ Status builder_open(Builder **out, const Options *opt, const Toolchain *tools, R
     }
     snprintf(b->want_cc, sizeof b->want_cc, "%s", opt->cc ? opt->cc : "");
     b->jobs = opt->jobs > 0 ? opt->jobs : cpu_count();
+    b->seconds = opt->compile_seconds > 0 ? opt->compile_seconds : 1e9;
     cache_open(&b->cache, opt);
     *out = b;
     return E_OK;
@@ -886,7 +887,7 @@ Status compiler_run(const Options *opt, int n, const char *const *arg, volatile 
     }
     memset(p, 0, sizeof *p);
     p->argv = b->argv;
-    if ((st = proc_run(p, 1, 1, 10 * COMPILE_SECONDS, NULL, cancel, e)) == E_COMPILE)
+    if ((st = proc_run(p, 1, 1, 10 * b->seconds, NULL, cancel, e)) == E_COMPILE)
         st = rt_fail(e, E_COMPILE, "%s: %.800s", b->cc_path, p->out[0] ? p->out : "failed");
 done:
     block_free(p);

@@ -1,8 +1,7 @@
 /* NVRTC as a toolchain of the builder: where the worker program and the library are, their command line, and what the compiler's log says about a kernel.
  *
- * The library is never loaded into this process: it is large, compiles serially, and a compiler may hang or crash. The worker sinter-nvrtc lies beside the
- * program or the library, in ../libexec/sinter, or on PATH; option nvrtc names
- * another one, or the library. libnvrtc is taken from where toolkits are installed, else by name
+ * The library is never loaded into this process: it is large, compiles serially, and a compiler may hang or crash. Option kernel_compiler names
+ * another worker, or the library. libnvrtc is taken from where toolkits are installed, else by name
  * from wherever the loader finds it. */
 #include "rt/rt.h"
 #include <dirent.h>
@@ -21,55 +20,6 @@ struct Nvrtc {
     char program[CACHE_PATH], lib[CACHE_PATH + 8], stamp[64], arch[32], missing[256];
     const char *flag[MAX_FLAG];
 };
-
-/* ---- the worker ---- */
-
-static bool worker_at(char path[CACHE_PATH], const char *dir, const char *below)
-{
-    return snprintf(path, CACHE_PATH, "%s/%s" WORKER, dir, below) < CACHE_PATH && !access(path, X_OK);
-}
-
-static bool folder_of(char *path)
-{
-    char *slash = strrchr(path, '/');
-    if (slash)
-        *slash = 0;
-    return slash;
-}
-
-/* The folders of the object that holds this code and of the program, and what an installation or a build has beside them. */
-static bool worker_find(char path[CACHE_PATH])
-{
-    static const char *const below[] = { "", "../libexec/sinter/", "../../libexec/sinter/", "../bin/", "../../bin/", "../../" };
-    char dir[CACHE_PATH - 64];
-    Dl_info here;
-    for (int which = 0; which < 2; which++) {
-        dir[0] = 0;
-        if (which == 0) {
-            ssize_t n = readlink("/proc/self/exe", dir, sizeof dir - 1);
-            dir[n > 0 ? n : 0] = 0;
-        } else if (dladdr((void *)(uintptr_t)nvrtc_open, &here) && here.dli_fname) {
-            snprintf(dir, sizeof dir, "%s", here.dli_fname);
-        }
-        if (!folder_of(dir))
-            continue;
-        for (size_t i = 0; i < COUNT_OF(below); i++)
-            if (worker_at(path, dir, below[i]))
-                return true;
-    }
-    const char *dirs = env_get("PATH");
-    for (const char *s = dirs ? dirs : ""; *s;) {
-        size_t n = strcspn(s, ":");
-        if (n && n < sizeof dir) {
-            memcpy(dir, s, n);
-            dir[n] = 0;
-            if (worker_at(path, dir, ""))
-                return true;
-        }
-        s += n + (s[n] == ':');
-    }
-    return false;
-}
 
 /* ---- the library ---- */
 
@@ -116,7 +66,7 @@ Status nvrtc_open(Nvrtc **out, const Options *opt, const char *arch, RtError *e)
     bool is_library = want && strstr(base ? base : want, ".so");
     if (want && !is_library)
         v->tools.program = want;
-    else if (worker_find(v->program)) {
+    else if (worker_find(WORKER, v->program)) {
         v->tools.program = v->program;
     } else {
         snprintf(v->missing, sizeof v->missing, "no CUDA compiler: the program " WORKER " is neither beside sinter nor on PATH");

@@ -163,6 +163,19 @@ const char *builder_command(Builder *b);                   /* the compiler line,
 Status builder_build(Builder *b, const char *prelude, int n, const KernelText *k, KernelFn *out, BuildStats *stats, volatile int *cancel, RtError *e);
 Status builder_find(Builder *b, const char *prelude, int n, const KernelText *k, KernelFn *out, BuildStats *stats, RtError *e);       /* compiles nothing: NULL for what is missing */
 
+/* ---- worker.c, opencl.c: compilers of devices ---------------------------------------------------------------------------------------------- */
+bool worker_find(const char *name, char path[CACHE_PATH]);              /* a program of ours that compiles; false: it is nowhere */
+/* OpenCL's loader library, by name, and its devices. false: why says what is not there. */
+typedef struct ClApi {
+    void *library;
+#define CL(result, name, args) result (*name) args;
+#include "rt/opencl.def"
+#undef CL
+} ClApi;
+bool opencl_load(ClApi *cl, char *why, size_t nwhy);
+bool opencl_device(const ClApi *cl, uint32_t want, void **id, char *why, size_t nwhy);  /* the want-th of all platforms' */
+const char *opencl_error(int32_t st);
+
 /* ---- nvrtc.c: the builder's toolchain for CUDA ------------------------------------------------------------- */
 typedef struct Nvrtc Nvrtc;
 /* arch: "sm_90a". A worker or library that is not there is reported when something is to be compiled. */

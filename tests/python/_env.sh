@@ -27,5 +27,5 @@ if [ ! -f "$venv/ready" ]; then
     touch "$venv/ready"
 fi
 mkdir -p "$T/site/sinter"
-ln -sf "$PWD"/python/sinter/*.py* "$PWD"/python/sinter/py.typed "$BUILD/python/_core.abi3.so" "$T/site/sinter/"
+ln -sf "$PWD"/python/sinter/*.py* "$PWD"/python/sinter/py.typed "$BUILD/python/_core.abi3.so" "$BUILD/sinter-opencl" "$BUILD/sinter-nvrtc" "$T/site/sinter/"
 export PYTHONPATH=$T/site
