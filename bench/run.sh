@@ -9,6 +9,7 @@
 #   conv      convolutions with bias and relu against oneDNN's
 #   models    real models, fused against unfused, from $SN_CASES/models when that is there (or folders in MODELS)
 #   starts    the first result of those models with nothing compiled, and a start with kernels on disk: median and worst of STARTS (20) processes each
+#   grain     a kernel of many sizes on one thread, in parts, and as the device chooses (bench/grain.c)
 #   learn     tuning with the learned model of cost against four times the measurements without it (bench/learn.c)
 #   regret    each fused kernel of those models against the kernels of its operators when nothing is fused (bench/regret.py)
 #   attention attention of many forms from the plain graph (bench/attention.sh)
@@ -31,6 +32,10 @@ for w in $what; do
     rows)
         cmake --build "$BUILD" --target bench_rows >/dev/null
         "$BUILD/bench_rows"
+        ;;
+    grain)
+        cmake --build "$BUILD" --target bench_grain >/dev/null
+        "$BUILD/bench_grain"
         ;;
     learn)
         cmake --build "$BUILD" --target bench_learn >/dev/null
@@ -83,6 +88,6 @@ print("%-24s %10.0f" % (sys.argv[1], d["cold_compile_ms"]), *("%13.1f %7.1f" % (
         done
         ;;
     attention) bash bench/attention.sh ;;
-    *) echo "run.sh: no benchmark named '$w' (kernels, rows, learn, regret, models, starts, gemm, conv, attention)" >&2; exit 2 ;;
+    *) echo "run.sh: no benchmark named '$w' (kernels, rows, learn, regret, models, starts, grain, gemm, conv, attention)" >&2; exit 2 ;;
     esac
 done

@@ -57,6 +57,8 @@ void *device_block(Ctx *cx, const Segment *s, int64_t bytes)
     return p;
 }
 
+enum { LEAST_PART = 10000 };            /* operations of a part: about a microsecond */
+
 /* ---- launches ---------------------------------------------------------------------------------------------------------------------------- */
 static void launch_fill(Arena *a, const Part *p, const int64_t *syms, Launch *l)
 {
@@ -78,8 +80,8 @@ static void launch_fill(Arena *a, const Part *p, const int64_t *syms, Launch *l)
     l->scratch = p->src.scratch ? (size_t)dim_eval(p->src.scratch, syms, NULL) : 0;
     l->common = p->src.common ? (size_t)dim_eval(p->src.common, syms, NULL) : 0;
     int64_t work = dim_eval(k->work, syms, NULL), each = l->total > 0 ? work / l->total + 1 : 1;
-    l->grain = work < 60000 ? l->total : 20000 / each + 1;        /* parts of some microseconds */
-    if (l->grain < 1) l->grain = 1;
+    l->grain = LEAST_PART / each + 1;   /* till the device has seen how long it takes */
+    l->pace = NEW(a, Pace);
 }
 
 static const KBuf *slot_buf(const Part *p, int slot) { return &p->loops->buf.at[p->src.buf[slot]]; }

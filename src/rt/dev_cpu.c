@@ -16,6 +16,10 @@
 #define HUGE_PAGE    ((size_t)2 << 20)
 #define BIG_BLOCK    HUGE_PAGE /* from this size on a block is mapped on its own, on huge pages */
 #define SERIAL_PARTS 64 /* of a launch on one thread that may be cancelled */
+#define PACE_RUNS    3 /* of a launch that are timed, shared and alone */
+#define PACE_LIFE    (1 << 14) /* runs until it is timed again: the other processors may have become free, or busy */
+#define PACE_LONG    500e-6 /* seconds from which a launch is shared without a trial */
+#define WORTH        3 /* hand-overs that a launch must last to be shared; and wakings that a list must, to wake threads */
 
 typedef struct Slot {
     void *scratch;
@@ -27,6 +31,7 @@ typedef struct Slot {
 
 typedef struct Lane {
     struct Lane *next;
+    PoolCost cost; /* of the pool, once a list of this lane owned it */
     int slots;
     Slot slot[];
 } Lane;
@@ -253,6 +258,9 @@ typedef struct LaunchRun {
     KernelFn fn;
     Lane *lane;
     volatile int *cancel;
+    bool timed;
+    double seconds; /* on the caller's thread ... */
+    int64_t done; /* ... for so much of total */
 } LaunchRun;
 
 /* Keeps the error of the lowest part, so that the report does not depend on which thread was first. */
@@ -262,7 +270,13 @@ static void launch_part(void *arg, int64_t lo, int64_t hi, int slot)
     Slot *s = &r->lane->slot[slot];
     if (proc_cancelled(r->cancel))
         return;
+    bool timed = r->timed && slot == 0;
+    double begin = timed ? time_now() : 0;
     r->fn(r->launch->buf, r->launch->arg, s->scratch, lo, hi, s->err);
+    if (timed) {
+        r->seconds += time_now() - begin;
+        r->done += hi - lo;
+    }
     if (!s->err[0])
         return;
     if (!s->bad[0] || lo < s->bad_lo) {
@@ -319,6 +333,51 @@ static Status launch_host(const Launch *launch, RtError *e)
     return own.code;
 }
 
+/* The least part of a launch, where a hand-over takes `cost`. First runs are shared and tell how long it takes; if sharing may pay or not, the next ones are alone. */
+static int64_t launch_grain(const Launch *l, double cost)
+{
+    const Pace *p = l->pace;
+    if (l->grain >= l->total || !p || p->runs < PACE_RUNS)
+        return l->grain;
+    double whole = p->each * (double)l->total;
+    if (whole < WORTH * cost || (whole < PACE_LONG && (p->runs < 2 * PACE_RUNS || p->alone <= p->shared)))
+        return l->total;
+    return (int64_t)(cost / p->each) + 1;
+}
+
+static void pace_least(int run, double *least, double seconds)
+{
+    if (!run || seconds < *least)
+        *least = seconds;
+}
+
+static void pace_note(Pace *p, const LaunchRun *r, double seconds)
+{
+    if (r->done && p->runs < PACE_RUNS) {
+        pace_least(p->runs, &p->each, r->seconds / (double)r->done);
+        pace_least(p->runs, &p->shared, seconds);
+    } else if (p->runs < 2 * PACE_RUNS)
+        pace_least(p->runs - PACE_RUNS, &p->alone, seconds);
+    p->runs = p->runs < PACE_LIFE ? p->runs + 1 : 0;
+}
+
+/* Do the workers sleep, and would be woken for less than that takes? Unless lists follow one another so fast that they will not sleep again. */
+static bool lets_sleep(const Device *d, int n, const Launch *list, PoolCost cost)
+{
+    double shared = 0;
+    if (!pool_rests(d->pool))
+        return false;
+    for (int i = 0; i < n; i++) {
+        const Launch *l = &list[i];
+        if (l->host || l->total <= 0 || launch_grain(l, cost.awake) >= l->total)
+            continue;
+        if (!l->pace || l->pace->runs < PACE_RUNS)
+            return false;
+        shared += l->pace->each * (double)l->total;
+    }
+    return shared < WORTH * cost.asleep;
+}
+
 static Status cpu_run(Device *d, int n, const Launch *list, int threads, volatile int *cancel,
                       double *seconds, RtError *e)
 {
@@ -327,18 +386,24 @@ static Status cpu_run(Device *d, int n, const Launch *list, int threads, volatil
     Status st = E_OK;
     if (threads <= 0 || threads > d->threads)
         threads = d->threads;
-    for (int i = 0; i < n; i++) {
-        if (list[i].total <= 0 || list[i].host)
-            continue;
-        parallel |= threads > 1 && list[i].grain < list[i].total;
-        if (list[i].scratch > scratch)
-            scratch = list[i].scratch;
-    }
     Lane *lane = lane_take(d);
     if (!lane)
         return rt_fail(e, E_NOMEM, "no memory to run %d launches", n);
+    for (int i = 0; i < n; i++) {
+        if (list[i].total <= 0 || list[i].host)
+            continue;
+        parallel |= threads > 1 && launch_grain(&list[i], lane->cost.awake) < list[i].total;
+        if (list[i].scratch > scratch)
+            scratch = list[i].scratch;
+    }
     if (parallel)
         owner = pool_enter(d->pool);
+    if (owner)
+        lane->cost = pool_cost(d->pool);
+    if (owner && lets_sleep(d, n, list, lane->cost)) {
+        pool_leave(d->pool);
+        owner = false;
+    }
     int slots = owner ? threads : 1;
     if (!lane_room(lane, slots, scratch)) {
         st = rt_fail(e, E_NOMEM, "no memory for %zu bytes of scratch for each of %d threads", scratch, slots);
@@ -350,11 +415,17 @@ static Status cpu_run(Device *d, int n, const Launch *list, int threads, volatil
         if (l->host) {
             st = launch_host(l, e);
         } else if (l->total > 0) {
-            LaunchRun r = { l, kernel_fn(l->kernel), lane, cancel };
-            if (owner && l->grain < l->total)
-                pool_run(d->pool, threads, l->total, l->grain, launch_part, &r);
+            LaunchRun r = { .launch = l, .fn = kernel_fn(l->kernel), .lane = lane, .cancel = cancel };
+            bool paced = l->pace && l->grain < l->total && threads > 1 && (owner || l->pace->runs >= PACE_RUNS);
+            r.timed = paced && l->pace->runs < 2 * PACE_RUNS;
+            double begin = r.timed ? time_now() : 0;
+            int64_t grain = owner ? launch_grain(l, lane->cost.awake) : l->total;
+            if (grain < l->total)
+                pool_run(d->pool, threads, l->total, grain, launch_part, &r);
             else
                 launch_serial(&r);
+            if (paced)
+                pace_note(l->pace, &r, r.timed ? time_now() - begin : 0);
             st = launch_check(l, lane, slots, d->lib, e);
         }
         if (seconds)

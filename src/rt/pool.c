@@ -10,6 +10,8 @@
  * sleep on the bell. The caller rings it only when somebody sleeps: the worker counts itself as a sleeper
  * before its last look at the door, the caller opens the door before it counts sleepers.
  *
+ * What a hand-over costs is measured when the workers are made: two parts that meet, with a worker that watches the door and with one that sleeps.
+ *
  * After fork() the workers do not exist in the child: the first pool_enter there notices by the process
  * number and begins anew. (A list that was under way in the thread that forked goes on without workers.) */
 #include "rt/rt.h"
@@ -22,6 +24,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define DOOR_OPEN    0x8000u
@@ -33,6 +36,11 @@
 #define SPIN_LIST    200e-6 /* seconds that an idle worker watches the door while a list runs ... */
 #define SPIN_IDLE    50e-6 /* ... and when none runs: the next list of a small model often follows at once */
 #define LINE         64
+#define COST_TRIES   6 /* of each kind; the shortest counts */
+#define COST_NAPS    5
+#define COST_LIMIT   400e-6 /* seconds until a part no longer waits for the other */
+#define COST_AWAKE   2e-6 /* what is believed where nobody came */
+#define COST_ASLEEP  50e-6
 
 typedef struct Worker {
     Pool *pool;
@@ -54,6 +62,8 @@ struct Pool {
     int limit; /* slots below it may take part */
     bool inside; /* the owner is in a region; only it looks */
     int threads, made; /* wanted, including the caller; workers there are */
+    PoolCost cost; /* written before pid is */
+    double left; /* when the last list ended; the owner's */
     Worker worker[];
 };
 
@@ -148,6 +158,55 @@ static void pool_start(Pool *p)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
+static void pool_region(Pool *p, int threads, int64_t total, int64_t chunk, int64_t nchunks,
+                        void (*fn)(void *, int64_t, int64_t, int), void *arg);
+
+typedef struct Meeting {
+    atomic_int there;
+    double begin;
+} Meeting;
+
+/* Each of two parts waits for the other. */
+static void meeting_part(void *arg, int64_t lo, int64_t hi, int slot)
+{
+    Meeting *m = arg;
+    (void)lo, (void)hi, (void)slot;
+    atomic_fetch_add(&m->there, 1);
+    while (atomic_load_explicit(&m->there, memory_order_relaxed) < 2 && time_now() - m->begin < COST_LIMIT)
+        cpu_relax();
+}
+
+/* The seconds until two threads have met, in *least if these are the fewest so far. false: nobody came. */
+static bool pool_meet(Pool *p, double *least)
+{
+    Meeting m = { .begin = time_now() };
+    pool_region(p, p->made + 1, 2, 1, 2, meeting_part, &m);
+    double took = time_now() - m.begin;
+    if (took < *least)
+        *least = took;
+    return took < COST_LIMIT;
+}
+
+/* In less than a millisecond, where the machine is not busy. */
+static void pool_measure(Pool *p)
+{
+    PoolCost c = { COST_LIMIT, COST_LIMIT };
+    const struct timespec nap = { 0, (long)(SPIN_IDLE * 2e9) };
+    bool came = false;
+    for (int i = 0, met = 0; i < COST_NAPS && met < 2; i++) {
+        nanosleep(&nap, NULL);          /* they begin, find nothing and fall asleep */
+        if (atomic_load(&p->sleepers) == p->made)
+            met += came = pool_meet(p, &c.asleep);
+    }
+    for (int i = 0; i < COST_TRIES && came; i++)
+        came = pool_meet(p, &c.awake);
+    if (c.awake >= COST_LIMIT)
+        c.awake = COST_AWAKE;
+    if (c.asleep >= COST_LIMIT)
+        c.asleep = COST_ASLEEP;
+    p->cost = c;
+}
+
 Pool *pool_new(int threads)
 {
     threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
@@ -189,6 +248,8 @@ static bool pool_here(Pool *p)
     p->inside = false;
     p->made = 0;
     pool_start(p);
+    if (p->made && p->cost.awake == 0)
+        pool_measure(p);
     atomic_store(&p->pid, pid);
     return true;
 }
@@ -202,8 +263,16 @@ bool pool_enter(Pool *p)
     return true;
 }
 
+PoolCost pool_cost(const Pool *p) { return p->cost; }
+
+bool pool_rests(const Pool *p)
+{
+    return atomic_load(&p->sleepers) == p->made && time_now() - p->left > SPIN_IDLE;
+}
+
 void pool_leave(Pool *p)
 {
+    p->left = time_now();
     atomic_store_explicit(&p->list, false, memory_order_relaxed);
     atomic_store(&p->owner, NULL);
 }

@@ -42,7 +42,8 @@ typedef struct Launch {
     void **buf; const int64_t *arg;
     int nbuf, narg;
     int64_t total;                      /* parallel index range; 0: nothing to do */
-    int64_t grain;                      /* CPU: least part worth a hand-over to another thread; >= total: run on the caller's thread */
+    int64_t grain;                      /* CPU: least part worth a hand-over to another thread; >= total: run on the caller's thread. An estimate: */
+    struct Pace *pace;                  /* CPU: NULL, or how long it was seen to take, by which the device then chooses parts; one run at a time may use it */
     size_t scratch;                     /* bytes for each thread; GPU: for each group */
     size_t common;                      /* CUDA: bytes of scratch that all groups share, instead; 0 before the launch */
     int64_t each; int threads;          /* GPU: points that a group takes at a time; threads of a group */
@@ -52,6 +53,8 @@ typedef struct Launch {
     bool checks;                        /* may report a data error */
     int id;                             /* reported back in errors */
 } Launch;
+
+typedef struct Pace { int runs; double each, shared, alone; } Pace;   /* so far; seconds of the fastest for one of `total` on a thread, of all in parts, of all on one thread */
 
 typedef struct BuildStats { int asked, unique, from_memory, from_disk, compiled, processes, missing; double seconds; } BuildStats;
 
@@ -98,6 +101,11 @@ void pool_free(Pool *p);
 /* Calls fn(arg, lo, hi, slot) over [0, total) in parts of about `grain` or more; slot < threads is unique
  * among concurrent calls. */
 void pool_run(Pool *p, int threads, int64_t total, int64_t grain, void (*fn)(void *arg, int64_t lo, int64_t hi, int slot), void *arg);
+/* Seconds from handing two parts to the pool until a worker has taken one and both are done, measured when the workers are made: a worker that watches for
+ * work, and one that sleeps. */
+typedef struct PoolCost { double awake, asleep; } PoolCost;
+PoolCost pool_cost(const Pool *p);      /* by the owner */
+bool pool_rests(const Pool *p);         /* by the owner: all workers sleep, and the last list did not end just now */
 bool pool_enter(Pool *p);               /* try to own the pool for a list of launches (keeps workers awake); false: busy, run serially */
 void pool_leave(Pool *p);
 

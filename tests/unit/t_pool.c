@@ -385,6 +385,52 @@ static void host_cancel(void *arg, RtError *e)
 }
 
 /* What was started before ends; nothing more is started, on one thread or several. */
+typedef struct Parts { atomic_int parts; int64_t x[4000]; } Parts;
+
+static void parts_kernel(void *const *buf, const int64_t *arg, void *scratch, int64_t lo, int64_t hi, int64_t *err)
+{
+    Parts *p = buf[0];
+    (void)arg, (void)scratch, (void)err;
+    atomic_fetch_add(&p->parts, 1);
+    for (int64_t i = lo; i < hi; i++)
+        p->x[i] += i;
+}
+
+/* Parts of one launch after `runs` runs in which it took this long. */
+static int parts_of(Dev *v, Pace pace, int64_t grain)
+{
+    static Parts p;
+    KernelFn fn = parts_kernel;
+    void *buf[1] = { &p };
+    Launch l = { .kernel = (const Kernel *)(uintptr_t)fn, .buf = buf, .nbuf = 1, .total = COUNT_OF(p.x), .grain = grain, .pace = &pace };
+    memset(p.x, 0, sizeof p.x);
+    atomic_store(&p.parts, 0);
+    for (int i = 0; i < 2; i++)          /* the second list follows at once: what workers that sleep cost is no matter */
+        assert_int_equal(dev_cpu.run(v->d, 1, &l, 0, NULL, NULL, &v->e), E_OK);
+    for (size_t i = 0; i < COUNT_OF(p.x); i++)
+        assert_true(p.x[i] == 2 * (int64_t)i);           /* however it is cut */
+    return atomic_load(&p.parts) / 2;
+}
+
+/* A launch is cut by what handing over costs and by how long it was seen to take. */
+static void test_pace(void **state)
+{
+    Dev *v = *state;
+    Pool *pool = pool_new(3);
+    assert_true(pool_enter(pool));
+    PoolCost cost = pool_cost(pool);
+    pool_leave(pool);
+    pool_free(pool);
+    assert_true(cost.awake > 0 && cost.awake < 1e-3 && cost.asleep > 0 && cost.asleep < 1e-3);
+    assert_true(parts_of(v, (Pace){ 0 }, 100) > 1);      /* an estimate, at first */
+    assert_int_equal(parts_of(v, (Pace){ 0 }, 4000), 1);
+    assert_int_equal(parts_of(v, (Pace){ .runs = 6, .each = 1e-13, .shared = 1e-9, .alone = 1e-9 }, 100), 1);    /* so short */
+    assert_true(parts_of(v, (Pace){ .runs = 6, .each = 1e-6, .shared = 2e-3, .alone = 1e-3 }, 100) > 1);         /* so long that no trial counts */
+    assert_int_equal(parts_of(v, (Pace){ .runs = 6, .each = 1e-7, .shared = 3e-4, .alone = 2e-4 }, 100), 1);     /* between: what was seen */
+    assert_true(parts_of(v, (Pace){ .runs = 6, .each = 1e-7, .shared = 2e-4, .alone = 3e-4 }, 100) > 1);
+    assert_int_equal(parts_of(v, (Pace){ .runs = 3, .each = 1e-7, .shared = 2e-4 }, 100), 1);                   /* the trial alone */
+}
+
 static void test_run_cancelled(void **state)
 {
     Dev *v = *state;
@@ -514,6 +560,7 @@ int main(void)
         cmocka_unit_test(test_idle),
         DEV(test_memory),
         DEV(test_run),
+        DEV(test_pace),
         DEV(test_run_cancelled),
         DEV(test_data_error),
         DEV(test_threads_run),
