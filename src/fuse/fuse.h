@@ -45,6 +45,11 @@ int siblings_choose(Ctx *cx, Arena *a, Graph *g, size_t least, Refusals *why);
 /* Functions of the host become primitives where they can: for devices far from it. */
 void calls_choose(Ctx *cx, Arena *a, Graph *g);
 
+/* ---- winograd.c ------------------------------------------------------------------------------------------------------------------------------- */
+/* Rewrites convolutions with windows of 3 x 3 as products of transformed tiles (Winograd), where that takes less time; returns how many. Why others stay is added to `why`.
+ * Behind layouts: what it makes lies in the order of what it reads. */
+int winograd_choose(Ctx *cx, Arena *a, Graph *g, Refusals *why);
+
 /* ---- parts.c ---------------------------------------------------------------------------------------------------------------------------------- */
 /* Rewrites folds of many elements to few results as folds of parts and of their results. The last before planning. */
 void parts_choose(Ctx *cx, Arena *a, Graph *g, bool many, bool scans);   /* many: for a device of thousands of threads; scans: and whose groups cannot share a running fold */

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { MAX_NODES = 128, MAX_READS = 48, MAX_VISITS = 3000 };
+enum { MAX_NODES = 320, MAX_READS = 48, MAX_VISITS = 3000 };
 
 typedef enum NodeClass { CLASS_free, CLASS_map, CLASS_fold, CLASS_scan, CLASS_dot, CLASS_whole } NodeClass;
 
