@@ -47,8 +47,8 @@ void calls_choose(Ctx *cx, Arena *a, Graph *g);
 
 /* ---- winograd.c ------------------------------------------------------------------------------------------------------------------------------- */
 /* Rewrites convolutions with windows of 3 x 3 as products of transformed tiles (Winograd), where that takes less time; returns how many. Why others stay is added to `why`.
- * Behind layouts: what it makes lies in the order of what it reads. */
-int winograd_choose(Ctx *cx, Arena *a, Graph *g, Refusals *why);
+ * tile: 0, or 2 or 4: tiles of so many places in any case. Behind layouts: what it makes lies in the order of what it reads. */
+int winograd_choose(Ctx *cx, Arena *a, Graph *g, int tile, Refusals *why);
 
 /* ---- parts.c ---------------------------------------------------------------------------------------------------------------------------------- */
 /* Rewrites folds of many elements to few results as folds of parts and of their results. The last before planning. */

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { MAX_NODES = 320, MAX_READS = 48, MAX_VISITS = 3000 };
+enum { MAX_NODES = 256, MAX_READS = 48, MAX_VISITS = 3000 };
 
 typedef enum NodeClass { CLASS_free, CLASS_map, CLASS_fold, CLASS_scan, CLASS_dot, CLASS_whole } NodeClass;
 
@@ -65,14 +65,16 @@ static void mark_constant(Planner *p)
     for (int id = 0; id < p->g->node.n; id++) {
         const Node *n = p->g->node.at[id];
         bool c = n->op == OP_const || (n->nin > 0 && n->op != OP_call && n->op != OP_part && n->op != OP_random);
-        int64_t most = 4096;
+        int64_t most = 4096, sum = 0;
         for (int k = 0; k < n->rank; k++) c = c && dim_is_const(n->dims[k]);
         if (n->op == OP_view || n->op == OP_gather || n->op == OP_scatter) c = c && !view_open(&n->view);
         for (int i = 0; i < n->nin && c; i++) {
             c = c && p->constant[n->in[i]->id];
             int64_t have = count_hint(p, n->in[i]->op == OP_view ? n->in[i]->in[0] : n->in[i]);      /* a view spreads nothing in memory */
+            sum += have;
             if (have > most) most = have;
         }
+        if (n->op == OP_join && sum > most) most = sum;
         if (n->op != OP_view && n->op != OP_const && c && count_hint(p, n) > 4 * most) c = false;
         if (p->inner[id]) c = false;
         p->constant[id] = c;

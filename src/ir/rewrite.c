@@ -347,11 +347,11 @@ Node *rule_scale_sum(Rewrite *w, Node *n)
             base = y->in[0];
             shift = y->in[1];
         }
-        if ((y->id < w->uses.n && w->uses.at[y->id] > 1) || !is_finite(w, k)) continue;
+        if (y->id < w->uses.n && w->uses.at[y->id] > 1) continue;
         s.sum = below_views(g, base, s.idx);
         Node *factor = has_weights(w, &s) ? factor_of_weights(g, &s, base, k) : NULL, *in[2];
         Node *operand = factor ? g_view(g, g2(g, OP_mul, s.constant->in[0], factor), s.constant->rank, s.constant->dims, &s.constant->view) : scaled_apart(w, base, k, &s);
-        if (!operand) continue;
+        if (!operand || !is_finite(w, k)) continue;      /* asked last: it looks at every number */
         in[s.side] = operand;
         in[1 - s.side] = s.operand[1 - s.side];
         Node sum = *s.sum, *at = g2(g, OP_mul, in[0], in[1]);
