@@ -20,6 +20,10 @@ typedef struct Conv { const char *name; int64_t h, w, in, out, kernel, stride, g
 static const Conv convs[] = { { "3x3 56x56x64->64", 56, 56, 64, 64, 3, 1, 1 }, { "3x3 28x28x128->128", 28, 28, 128, 128, 3, 1, 1 }, { "1x1 56x56x64->256", 56, 56, 64, 256, 1, 1, 1 },
     { "depthwise 3x3 112x112x32", 112, 112, 32, 32, 3, 1, 32 }, { "3x3/2 224x224x3->32", 224, 224, 3, 32, 3, 2, 1 } };
 
+/* Windows that Winograd's form is for: ours with leave for it and without. */
+static const Conv squares[] = { { "3x3 56x56x64->64", 56, 56, 64, 64, 3, 1, 1 }, { "3x3 28x28x128->128", 28, 28, 128, 128, 3, 1, 1 }, { "3x3 14x14x256->256", 14, 14, 256, 256, 3, 1, 1 },
+    { "3x3 7x7x512->512", 7, 7, 512, 512, 3, 1, 1 } };
+
 typedef struct Side { dnnl_primitive_t primitive; dnnl_exec_arg_t arg[8]; int narg; dnnl_stream_t stream; } Side;
 
 static void need(Ctx *cx, dnnl_status_t s, const char *what) { if (s != dnnl_success) fail(cx, E_DEVICE, "oneDNN: %s: status %d", what, (int)s); }
@@ -309,6 +313,15 @@ static void run_all(Ctx *cx, void *arg)
         double sum = 0, least = 1e9;
         for (size_t i = 0; i < COUNT_OF(convs); i++) { double r = run_conv(cx, &t, e, stream, &convs[i]); sum += log(r); if (r < least) least = r; }
         printf("%-34s geometric mean %.3f, least %.3f\n", "with bias and relu", exp(sum / (double)COUNT_OF(convs)), least);
+        for (size_t i = 0; i < COUNT_OF(squares); i++) {
+            Conv tiles = squares[i];
+            tiles.name = arena_fmt(a, "%s, Winograd", tiles.name);
+            double direct = run_conv(cx, &t, e, stream, &squares[i]);
+            cx->opt.allow = "winograd";
+            double by_tiles = run_conv(cx, &t, e, stream, &tiles);
+            cx->opt.allow = NULL;
+            printf("%-34s %.2f times as fast as without leave\n", tiles.name, by_tiles / direct);
+        }
     }
     dnnl_stream_destroy(stream);
     dnnl_engine_destroy(e);

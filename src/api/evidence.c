@@ -106,7 +106,8 @@ void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds
     const char **refusal = NEWS(a, const char *, s->plan->refusal.n + 1), **guard = NEWS(a, const char *, g->guard.n + 1);
     for (int i = 0; i < s->plan->refusal.n; i++) {
         const Refusal *r = &s->plan->refusal.at[i];
-        refusal[i] = arena_fmt(a, "cannot fuse %s into %s: %s", operator_name(a, s, r->from), operator_name(a, s, r->to), r->why);
+        if (r->from == r->to) refusal[i] = arena_fmt(a, "%s stays as it is: %s", operator_name(a, s, r->from), r->why);
+        else refusal[i] = arena_fmt(a, "cannot fuse %s into %s: %s", operator_name(a, s, r->from), operator_name(a, s, r->to), r->why);
     }
     for (int i = 0; i < g->guard.n; i++) {
         const Guard *q = &g->guard.at[i];

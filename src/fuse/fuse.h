@@ -4,7 +4,7 @@
 #include "base/base.h"
 #include "ir/ir.h"
 
-typedef struct Refusal { const Node *from, *to; const char *rule, *why; } Refusal;     /* `to` might have joined the kernel of `from` */
+typedef struct Refusal { const Node *from, *to; const char *rule, *why; } Refusal;     /* `to` might have joined the kernel of `from`; the same node: it might have become something else */
 typedef VEC(Refusal) Refusals;
 typedef struct Receipt { const Node *of; const char *text; } Receipt;     /* of a fold in a cascade: how it is carried */
 typedef struct Plan {

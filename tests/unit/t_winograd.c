@@ -133,7 +133,7 @@ static void test_values(void **state)
 static void test_what_follows(void **state)
 {
     for (int after = 0; after < AFTERS; after++)
-        for (int tile = 2; tile <= 4; tile += 2) net_check(state, &(Net){ .z = { 2, 6, 18, 9, 11, 1, 1, 1, 1 }, .after = (After)after, .tile = tile, .made = 1 });
+        net_check(state, &(Net){ .z = { 2, 6, 18, 9, 11, 1, 1, 1, 1 }, .after = (After)after, .tile = after % 2 ? 4 : 2, .made = 1 });
 }
 
 static void test_sizes_of_a_run(void **state)
