@@ -466,6 +466,21 @@ static void rows_each_close(const Streaming *t, KLoop *rows)
     if (rows) loop_close(t->l, rows);
 }
 
+/* What all of the few rows read of a block waits for memory, for the first of them only. So it is asked for while the block before is computed. What one loop passes by in order
+ * (values) the processor asks for by itself; not what lies across a tile (keys). */
+static void block_ahead(const Streaming *t, const KBlock *b, int steps)
+{
+    Dim *c, *rest;
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop) block_ahead(t, s->loop->body, steps);
+        if (s->kind != KS_val || s->val->kind != KV_load || s->val->nopnd || s->val->at.npred || t->l->k->buf.at[s->val->buf].scratch || dim_uses(s->val->at.off, t->row->var)) continue;
+        bool across = false;
+        for (const KBlock *u = b; u->loop; u = u->up) across |= u->loop->var == t->j && u->loop->tile > 1;
+        if (across && dim_linear(t->g, s->val->at.off, t->j->var, &c, &rest) && !dim_is(c, 0)) s->val->ahead = dim_mulc(t->g, c, steps);
+    }
+}
+
 /* For explain, in terms of the tile's first row. */
 static const char *bounds_note(const Lowering *l, Dim *lo, Dim *hi, const Dim *first)
 {
@@ -527,6 +542,7 @@ void lower_stream(Lowering *l)
     rows = rows_each_open(&t);
     for (int i = 0; i < s->nfold; i++) if (!s->fold[i].pivot) sum_stands(&t, &s->fold[i]);
     for (int stage = 0; stage < stages; stage++) lower_stage(&t, stage, was);
+    if (rows) block_ahead(&t, rows->body, steps);
     rows_each_close(&t, rows);
     loop_close(l, blocks);
     KLoop *ends = rows_each_open(&t);
