@@ -3,7 +3,7 @@
  * The hand-written texts lie in hand.inc, are written in the kernels' own prelude and compiled by the same builder with the same flags, so only the loops
  * differ. Contenders take turns in one run; medians, and the spread between quartiles. Values are compared before anything is timed.
  *
- *     bench_kernels [NAME...]      add_relu layernorm softmax gelu rbf; without a name all */
+ *     bench_kernels [NAME...]      add_relu layernorm softmax gelu rbf nbody least; without a name all */
 #include "api/api.h"
 
 #include <math.h>
@@ -35,6 +35,12 @@ static const Case cases[] = {
     { "rbf", "<ir_version: 10, opset_import: [\"\": 21]> g (float[N, 1, 3] x, float[1, M, 3] p) => (float[N] y) <int64[1] last = {-1}> { d = Sub(x, p) q = Mul(d, d) "
         "r = ReduceSum<keepdims = 0>(q, last) n = Neg(r) e = Exp(n) y = ReduceSum<keepdims = 0>(e, last) }", "hand_rbf",
         16384, 16384, ROW(16384), 2, { { 3, { 16384, 1, 3 } }, { 3, { 1, 16384, 3 } } }, 5 },
+    { "nbody", "<ir_version: 10, opset_import: [\"\": 21]> g (float[N, 1, 3] x, float[1, M, 3] p) => (float[N, 3] y) <int64[1] last = {-1}, int64[1] mid = {1}, float soft = {0.25}> "
+        "{ d = Sub(p, x) q = Mul(d, d) r = ReduceSum<keepdims = 1>(q, last) s = Add(r, soft) w = Sqrt(s) u = Mul(w, s) f = Reciprocal(u) t = Mul(d, f) y = ReduceSum<keepdims = 0>(t, mid) }", "hand_nbody",
+        4096, 4096, SQUARE(4096, 3), 2, { { 3, { 4096, 1, 3 } }, { 3, { 1, 4096, 3 } } }, 15 },
+    { "least", "<ir_version: 10, opset_import: [\"\": 21]> g (float[N, 1, 3] x, float[1, M, 3] p) => (float[N] y) <int64[1] last = {-1}> { d = Sub(x, p) q = Mul(d, d) "
+        "r = ReduceSum<keepdims = 0>(q, last) s = Sqrt(r) y = ReduceMin<keepdims = 0>(s, last) }", "hand_least",
+        4096, 4096, ROW(4096), 2, { { 3, { 4096, 1, 3 } }, { 3, { 1, 4096, 3 } } }, 31 },
 };
 
 static const char hand_text[] =

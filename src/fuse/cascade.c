@@ -14,7 +14,7 @@
 enum { MAX_INSIDE = 100, MAX_CONE = 400, LEAST_ROWS = 8, LEAST_STEPS = 32, PROBES = 8, MAX_OUT = 8, MAX_OWN = 256, FEW_STEPS = 256, LEAST_KEPT = 1 << 20, MAX_MORE = 4, MADE = 4096 };      /* MADE: nodes of the pass's own that it can look at */
 enum { DEP_d = 1, DEP_x = 2, DEP_inner = 4 };       /* needs folds along the axis; differs along the axis; a fold that stands at every j */
 typedef enum Place { PLACE_out, PLACE_leaf, PLACE_in } Place;    /* read from memory; inside if nobody else reads it; inside */
-typedef struct Visit { Node *n; Dim **idx; uint8_t dep; Place place; bool fold, inner, result; Dim **in, **at; } Visit;     /* of a fold: the index of what it reads, and of its body */
+typedef struct Visit { Node *n; Dim **idx; uint8_t dep; Place place; bool fold, inner, result, plain; Dim **in, **at; } Visit;     /* plain: of what is read alone, at whatever index; of a fold: the index of what it reads, and of its body */
 
 typedef struct Finder {
     Ctx *cx; Arena *arena; Graph *g; Cascades *all;
@@ -67,6 +67,14 @@ static Visit *visit_new(Cone *c, Node *n, Dim *const *idx)
 
 static Visit *cone_walk(Cone *c, Node *n, Dim *const *idx);
 
+/* Is n, which was visited, read from memory or computed element by element of what is? */
+static bool visit_plain(Finder *f, const Node *n)
+{
+    while (n->op == OP_view && !n->view.npred) n = n->in[0];
+    const Visit *v = visit_get(f, n);
+    return v && (v->place == PLACE_out || v->plain);
+}
+
 /* The body of a fold that stands at every point: what exists only there (it uses the fold's own axes besides) is inside, the rest is read. */
 static void cone_body_walk(Cone *c, Node *n, Dim *const *idx, int own)
 {
@@ -82,7 +90,7 @@ static void cone_body_walk(Cone *c, Node *n, Dim *const *idx, int own)
     }
     Visit *v = visit_get(f, n);
     if (v) {
-        for (int k = 0; k < n->rank && v->place == PLACE_in; k++) if (v->idx[k] != idx[k]) refuse_cone(c, n, c->out, "it is needed at two indices");
+        for (int k = 0; k < n->rank && v->place == PLACE_in && !v->plain; k++) if (v->idx[k] != idx[k]) refuse_cone(c, n, c->out, "it is needed at two indices");
         return;
     }
     v = visit_new(c, n, idx);
@@ -92,7 +100,11 @@ static void cone_body_walk(Cone *c, Node *n, Dim *const *idx, int own)
     if (!is_map(n) || !mine || !index_uses(n->rank, idx, c->i) || !index_uses(n->rank, idx, c->j)) return;
     v->place = PLACE_in;
     v->dep = DEP_x | DEP_inner;
-    for (int k = 0; k < n->nin; k++) cone_body_walk(c, n->in[k], idx, own);
+    v->plain = true;
+    for (int k = 0; k < n->nin; k++) {
+        cone_body_walk(c, n->in[k], idx, own);
+        v->plain &= visit_plain(f, n->in[k]);
+    }
 }
 
 /* What a fold folds: behind a view that only ends the axis. */
@@ -177,7 +189,7 @@ static Visit *cone_walk(Cone *c, Node *n, Dim *const *idx)
     if (v) {
         bool same = true;
         for (int k = 0; k < n->rank; k++) same &= v->idx[k] == at[k];
-        if (!same && v->place != PLACE_out) refuse_cone(c, n, c->out, "it is needed at two indices");
+        if (!same && v->place != PLACE_out && !v->plain) refuse_cone(c, n, c->out, "it is needed at two indices");
         return v;
     }
     if (n->op == OP_fold && c->visit.n < MAX_CONE) return cone_fold(c, n, at);
@@ -186,9 +198,11 @@ static Visit *cone_walk(Cone *c, Node *n, Dim *const *idx)
     v->dep = at_j ? DEP_x : 0;
     if (!is_map(n) || c->visit.n >= MAX_CONE) return v;
     bool inside = false;
+    v->plain = true;
     for (int k = 0; k < n->nin; k++) {
         Visit *o = cone_walk(c, n->in[k], at);
         inside |= o->place == PLACE_in;
+        v->plain &= visit_plain(f, n->in[k]);
         v->dep |= o->place == PLACE_in ? o->dep : o->dep & DEP_x;
     }
     v->place = inside ? PLACE_in : at_j && at_i ? PLACE_leaf : PLACE_out;
@@ -581,8 +595,8 @@ static bool carrier_make(Cone *c, Stream *s, StreamFold *f)
     Subst old = { .c = c, .early = true }, cur = { .c = c }, end = { .c = c };
     uint8_t dep = dep_of(c, body);
     if (f->node->kind == FOLD_max && !(dep & DEP_d)) { f->pivot = true; return true; }
-    if (f->node->kind != FOLD_sum) { refuse_cone(c, body, f->node, "only sums, and maxima of what needs no other fold, are streamed"); return false; }
-    if (!(dep & DEP_d)) return true;
+    if (!(dep & DEP_d) && (f->node->kind == FOLD_sum || f->node->kind == FOLD_min)) return true;
+    if (f->node->kind != FOLD_sum) { refuse_cone(c, body, f->node, "only sums, and extremes of what needs no other fold, are streamed"); return false; }
     if (rounds_inside(c, body, 0)) { refuse_cone(c, body, f->node, "a rounding stands between the folds: no finite rank"); return false; }
     for (int i = 0; i < s->nfold; i++) {
         StreamFold *d = &s->fold[i];
@@ -730,7 +744,7 @@ static bool cone_try(Finder *f, Node *out, int axis, int lane, int nmore, Node *
     end_add(c, out, end);
     Visit *body = cone_walk(c, folded_body(out), at);
     if (body->place != PLACE_in || !(body->dep & DEP_inner)) return false;
-    if (!is_map(body->n) || body->n != under_views(folded_body(out))) return false;
+    if ((!is_map(body->n) && out->kind == FOLD_sum) || body->n != under_views(folded_body(out))) return false;
     cone_result(c, out, idx, at);
     for (int i = 0; i < nmore; i++) if (!cone_more(c, more[i])) return false;
     /* an own part of the row and the axis is inside if only the inside reads it */
@@ -824,11 +838,11 @@ static bool cone_pays(Cone *c, const Stream *s)
 }
 
 /* What explain says of a fold: its rank in the folds before it, its form, and the fact that makes it safe. */
-static void receipt_add(Cone *c, const StreamFold *f)
+static void receipt_add(Cone *c, const Stream *s, const StreamFold *f)
 {
     Finder *w = c->f;
     bool chained = dep_of(c, f->body) & DEP_d;
-    Receipt r = { f->node, f->pivot ? "maximum, rank 0: the pivot; it moves while the axis is passed over"
+    Receipt r = { f->node, f->node->kind == FOLD_min ? "minimum, rank 0: needs no fold before it; what parts come to is compared" : f->pivot && s->nfold == 1 ? "maximum, rank 0: needs no fold before it; what parts come to is compared" : f->pivot ? "maximum, rank 0: the pivot; it moves while the axis is passed over"
         : !chained ? "sum, rank 0: needs no fold before it; partial sums are added up"
         : f->advance && !f->nterm ? arena_fmt(w->arena, "sum, rank %d, pivot form: every exponent is x - max x <= 0, so each term lies in [0, 1] times what it weighs; times exp(old - new) when the pivot moves%s", f->rank,
             f->out ? "; what else depends on the folds before it is a factor in the end" : "")
@@ -869,7 +883,7 @@ static bool cone_take(Cone *c)
         }
     for (int i = 0; i < s->nfold; i++) if (!carrier_make(c, s, &s->fold[i])) return false;
     for (int i = 0; i < s->nfold; i++) s->fold[i].stage = dep_of(c, s->fold[i].body) & DEP_d ? 1 : 0;
-    for (int i = 0; i < s->nfold; i++) receipt_add(c, &s->fold[i]);
+    for (int i = 0; i < s->nfold; i++) receipt_add(c, s, &s->fold[i]);
     q->node = NEWS(f->arena, Node *, c->visit.n + 1);
     q->coord = NEWS(f->arena, Dim **, c->visit.n + 1);
     for (int i = 0; i < c->visit.n; i++) {
@@ -894,7 +908,7 @@ static int only_axis(const Node *n)
         if (axis >= 0) return -1;
         axis = k;
     }
-    return n->kind == FOLD_sum && n->dt == DT_f32 ? axis : -1;
+    return (n->kind == FOLD_sum || n->kind == FOLD_max || n->kind == FOLD_min) && n->dt == DT_f32 ? axis : -1;
 }
 
 /* Few rows: lanes run along the axis, and along the axes of results. Are what is inside and what these read such that this goes well? */
@@ -930,7 +944,7 @@ static int further_results(Finder *f, const Cone *first, Node **more)
     for (int i = 0; i < first->visit.n; i++) if (first->visit.at[i]->inner && first->visit.at[i]->n->id < least) least = first->visit.at[i]->n->id;
     for (int id = least + 1; id < f->nodes && n < MAX_MORE; id++) {
         Node *r = f->g->node.at[id];
-        int axis = r != first->out && f->live[id] && r->op == OP_fold && f->all->claim[id] < 0 ? only_axis(r) : -1;
+        int axis = r != first->out && f->live[id] && r->op == OP_fold && r->kind == FOLD_sum && f->all->claim[id] < 0 ? only_axis(r) : -1;
         if (axis < 0 || r->in[0]->dims[axis] != steps) continue;
         more[n] = r;
         n += cone_try(f, first->out, first->axis, first->lane, n + 1, more, &c);

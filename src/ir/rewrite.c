@@ -150,6 +150,18 @@ Node *rule_hoist(Rewrite *w, Node *n)
     return over_axes(w->g, graph_add(w->g, &proto), used, n->rank, n->dims);
 }
 
+/* Roots keep the order, rounded as well, and a negative number makes both sides NaN; not so for the largest. */
+Node *rule_root_least(Rewrite *w, Node *n)
+{
+    Node *r = n->op == OP_fold ? n->in[0] : n, *v = NULL;
+    if (n->op != OP_fold || n->kind != FOLD_min) return NULL;
+    if (r->op == OP_view && !r->view.npred) { v = r; r = r->in[0]; }
+    if (r->op != OP_sqrt) return NULL;
+    Node *x = v ? g_view(w->g, r->in[0], v->rank, v->dims, &v->view) : r->in[0], proto = *n;
+    proto.in = &x;
+    return g1(w->g, OP_sqrt, graph_add(w->g, &proto));
+}
+
 /* Does every value of `from` exist in `to`, so that a cast changes nothing but the form? */
 static bool dtype_holds(DType to, DType from)
 {

@@ -16,4 +16,5 @@ Node *rule_hoist(Rewrite *w, Node *n);
 Node *rule_cast_cast(Rewrite *w, Node *n);
 Node *rule_cast_wide(Rewrite *w, Node *n);
 Node *rule_scale_sum(Rewrite *w, Node *n);
+Node *rule_root_least(Rewrite *w, Node *n);
 #endif

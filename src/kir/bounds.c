@@ -183,7 +183,7 @@ void stream_bounds(Lowering *l, Dim *j, Dim *row, Dim *first, Dim *last, Dim **l
     Range all = { NULL, NULL };
     for (int i = 0; i < s->nfold; i++) {
         const StreamFold *f = &s->fold[i];
-        Range r = range_of_node(&b, f->body, f->at, f->pivot ? -HUGE_VAL : 0, 0);
+        Range r = range_of_node(&b, f->body, f->at, fold_start((FoldKind)f->node->kind, DT_f32).f, 0);
         all = i ? range_hull(l->g, all, r) : r;
     }
     *lo = all.lo ? dim_max(l->g, all.lo, dim_const(l->g, 0)) : NULL;
@@ -507,7 +507,7 @@ bool stream_skips(Lowering *l, Dim *j, Dim *start, Dim *end, int steps, Dim *row
     for (;; b.dry = false) {
         for (int i = 0; i < s->nfold; i++) {
             const StreamFold *f = &s->fold[i];
-            Test t = test_of_node(&b, f->body, f->at, f->pivot ? -HUGE_VAL : 0, 0);
+            Test t = test_of_node(&b, f->body, f->at, fold_start((FoldKind)f->node->kind, DT_f32).f, 0);
             all = i ? test_either(&b, all, t) : t;
         }
         if (!all.known || !b.reads) return false;

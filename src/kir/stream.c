@@ -232,6 +232,8 @@ static KVal *moved_sum(const Streaming *t, const StreamFold *f, KVal *old, bool 
     return now;
 }
 
+static Op merging(const StreamFold *f) { return f->node->kind == FOLD_max ? OP_max : f->node->kind == FOLD_min ? OP_min : OP_add; }
+
 /* Folds with axes of their own: those that need others' partial sums before these move. */
 static int wide_order(const Stream *s, int stage, const StreamFold **list)
 {
@@ -274,13 +276,13 @@ static void block_folds(const Streaming *t, int stage, bool inner, KFold **acc)
     block_close_loop(t, o);
 }
 
-/* Are the folds of the first stage maxima, so that they can be taken in tiles? */
+/* Are the folds of the first stage extremes, so that they can be taken in tiles? */
 static bool starts_with_maxima(const Stream *s)
 {
     int n = 0;
     for (int i = 0; i < s->nfold; i++) {
         if (s->fold[i].stage) continue;
-        if (s->fold[i].node->kind != FOLD_max || s->fold[i].out) return false;
+        if (merging(&s->fold[i]) == OP_add || s->fold[i].out) return false;
         n++;
     }
     return s->ninner && n;
@@ -308,7 +310,7 @@ static void lower_wide(const Streaming *t, const StreamFold *f, KVal *const *was
     fold_update(l, a, v, f->in);
     block_close_loop(t, in);
     KVal *block = fold_result(l, a), *old = state_load(t, f);
-    state_store(t, f, f->pivot ? two(l, OP_max, old, block) : two(l, OP_add, moved_sum(t, f, old, false, was), block));
+    state_store(t, f, two(l, merging(f), f->pivot ? old : moved_sum(t, f, old, false, was), block));
     out_close(t, o, n);
 }
 
@@ -337,7 +339,7 @@ static void lower_stage(const Streaming *t, int stage, KVal **was)
             memo_put(l, f->old, idx, old);
             memo_put(l, f->cur, idx, safe);
             memo_put(l, f->node, idx, safe);
-        } else now = two(l, OP_add, moved_sum(t, f, old, false, was), block);
+        } else now = two(l, merging(f), moved_sum(t, f, old, false, was), block);
         state_store(t, f, now);
     }
     const StreamFold *wide[MAX_FOLDS];
@@ -529,7 +531,7 @@ void lower_stream(Lowering *l)
         t.state[i] = scratch_new(l, f->node->dt, f->node, size);
         KLoop *o[MAX_RANK];
         int n = out_open(&t, f, o, false);
-        state_store(&t, f, val_const(l, f->node->dt, f->pivot ? scalar_min(f->node->dt) : (Scalar){ 0 }));
+        state_store(&t, f, val_const(l, f->node->dt, fold_start((FoldKind)f->node->kind, f->node->dt)));
         out_close(&t, o, n);
     }
     rows_each_close(&t, rows);

@@ -359,6 +359,103 @@ static void pairs_graph(Bench *b)
 }
 static void pairs(void **state) { check(state, pairs_graph, 1e-4, 1); }
 
+/* Pairs of points of `e` coordinates: their differences [m, n, e], and the squares of their distances [m, n, 1]. */
+static Node *differences(Bench *b, int64_t m, int64_t n, int64_t e, Node **square)
+{
+    Node *x = input(b, DT_f32, DIMS(m, 1, e)), *y = input(b, DT_f32, DIMS(1, n, e));
+    next(b);
+    Node *far = g2(b->g, OP_sub, y, x);
+    *square = g_fold(b->g, FOLD_sum, g2(b->g, OP_mul, far, far), axis_bit(2), true);
+    next(b);
+    return far;
+}
+
+/* Forces: the differences weighed by a function of the distance, a result for each coordinate. weight_first: which of the two is met first. */
+static void forces_of(Bench *b, int64_t m, int64_t n, int64_t e, bool weight_first, bool kept)
+{
+    Graph *g = b->g;
+    Node *square, *far = differences(b, m, n, e, &square), *r = g2(g, OP_add, square, g_scalar(g, DT_f32, 0.3));
+    Node *w = g2(g, OP_div, g_scalar(g, DT_f32, 1), g2(g, OP_mul, g1(g, OP_sqrt, r), r));
+    next(b);
+    output(b, g_fold(g, FOLD_sum, weight_first ? g2(g, OP_mul, w, far) : g2(g, OP_mul, far, w), axis_bit(1), false));
+    if (kept) output(b, g_fold(g, FOLD_max, far, axis_bit(0), false));
+}
+static void forces_graph(Bench *b) { forces_of(b, 1100, 1000, 3, false, false); }
+static void forces(void **state) { check(state, forces_graph, 1e-4, 1); }
+static void forces_weight_graph(Bench *b) { forces_of(b, 1030, 1027, 2, true, false); }
+static void forces_weight(void **state) { check(state, forces_weight_graph, 1e-4, 1); }
+static void forces_beside_graph(Bench *b) { forces_of(b, 1100, 1000, 3, false, true); }
+static void forces_beside(void **state) { check(state, forces_beside_graph, 1e-4, 0); }
+static void forces_small_graph(Bench *b) { forces_of(b, 70, 33, 3, false, false); }
+static void forces_small(void **state) { check(state, forces_small_graph, 1e-4, 0); }
+
+/* The least distance, the largest kernel value, extremes of products of matrices; NaN, and places that a mask leaves out. */
+static void least_of(Bench *b, FoldKind kind, bool root, bool masked)
+{
+    Graph *g = b->g;
+    Node *square;
+    differences(b, 1100, 1000, 4, &square);
+    float *x = b->in[0].data, *y = b->in[1].data;
+    x[40] = NAN; y[4 * 7] = INFINITY; x[4 * 200 + 1] = -INFINITY;
+    Node *s = root ? g1(g, OP_sqrt, square) : square;
+    if (masked) s = g_where(g, g2(g, OP_le, g_iota(g, 3, s->dims, 1), g_iota(g, 3, s->dims, 0)), s, g_scalar(g, DT_f32, kind == FOLD_min ? INFINITY : -INFINITY));
+    next(b);
+    Node *m = g_fold(g, kind, s, axis_bit(1), false);
+    next(b);
+    output(b, g1(g, OP_neg, m));
+}
+#define LEAST(name, kernels, ...) \
+    static void name##_graph(Bench *b) { least_of(b, __VA_ARGS__); } \
+    static void name(void **state) { check(state, name##_graph, 1e-5, kernels); }
+LEAST(least_distance, 1, FOLD_min, true, false)
+LEAST(least_square, 1, FOLD_min, false, false)
+LEAST(largest_square, 1, FOLD_max, false, false)
+LEAST(least_masked, 1, FOLD_min, true, true)
+LEAST(largest_masked, 1, FOLD_max, true, true)
+
+/* Against loops in double: forces and least distances of the same points. */
+static void in_double_item(Ctx *cx, void *arg)
+{
+    enum { M = 1050, N = 1000 };
+    Bench *b = arg;
+    b->a = arena_new(cx);
+    b->g = graph_new(cx, b->a);
+    Graph *g = b->g;
+    Node *square, *far = differences(b, M, N, 3, &square);
+    bool least = b->tolerance > 0.5;
+    Node *r = g2(g, OP_add, square, g_scalar(g, DT_f32, 0.25));
+    output(b, least ? g_fold(g, FOLD_min, g1(g, OP_sqrt, square), axis_bit(1), false)
+        : g_fold(g, FOLD_sum, g2(g, OP_mul, far, g2(g, OP_div, g_scalar(g, DT_f32, 1), g2(g, OP_mul, g1(g, OP_sqrt, r), r))), axis_bit(1), false));
+    Segment *s = segment_new(cx, &b->dev->target, g, &(ProgramOptions){ .fuse = true });
+    Tensor got = { 0 };
+    assert_int_equal(segment_kernels(s), 1);
+    segment_run(cx, b->a, s, b->in, NULL, &got, NULL, NULL);
+    const float *x = b->in[0].data, *y = b->in[1].data, *have = got.data;
+    for (int i = 0; i < M; i++) {
+        double force[3] = { 0 }, size[3] = { 0 }, most = INFINITY;
+        for (int j = 0; j < N; j++) {
+            double d[3], r2 = 0;
+            for (int k = 0; k < 3; k++) { d[k] = (double)y[3 * j + k] - (double)x[3 * i + k]; r2 += d[k] * d[k]; }
+            most = fmin(most, sqrt(r2));
+            for (int k = 0; k < 3; k++) { double t = d[k] / pow(r2 + 0.25, 1.5); force[k] += t; size[k] += fabs(t); }
+        }
+        if (least && fabs((double)have[i] - most) > 1e-6) fail_msg("row %d: least distance %.9g, wanted %.9g", i, (double)have[i], most);
+        for (int k = 0; k < 3 && !least; k++)
+            if (fabs((double)have[3 * i + k] - force[k]) > 2e-6 * size[k]) fail_msg("row %d: force %.9g, wanted %.9g", i, (double)have[3 * i + k], force[k]);
+    }
+    segment_free(s);
+    arena_free(b->a);
+}
+
+static void in_double(void **state)
+{
+    Shared *d = *state;
+    for (int least = 0; least < 2; least++) {
+        Bench b = { .dev = d, .cx = &d->cx, .tolerance = least };
+        if (guard_call(&d->cx, in_double_item, &b) != E_OK) fail_msg("%s", d->cx.text);
+    }
+}
+
 /* ---- what must stay partly fused -------------------------------------------------------------------------------------------- */
 /* Windows over something dear: it is stored, not computed again for each window; what follows the windows is fused. */
 static void windows_graph(Bench *b)
@@ -503,7 +600,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(attention_decoding_special), cmocka_unit_test(attention_few), cmocka_unit_test(attention_few_bias), cmocka_unit_test(attention_few_causal), cmocka_unit_test(attention_few_window),
         cmocka_unit_test(attention_few_lengths), cmocka_unit_test(attention_few_documents), cmocka_unit_test(attention_few_cap), cmocka_unit_test(attention_few_special), cmocka_unit_test(attention_few_lanes),
         cmocka_unit_test(few_results), cmocka_unit_test(parts_few), cmocka_unit_test(attention_short), cmocka_unit_test(logsumexp), cmocka_unit_test(one_row_results), cmocka_unit_test(parts_results), cmocka_unit_test(parts_plain), cmocka_unit_test(parts_lengths), cmocka_unit_test(parts_late), cmocka_unit_test(parts_special), cmocka_unit_test(logits), cmocka_unit_test(same_width), cmocka_unit_test(two_widths), cmocka_unit_test(moments_alone), cmocka_unit_test(moments_beside), cmocka_unit_test(moments_masked), cmocka_unit_test(weighted_logs), cmocka_unit_test(scores_kept), cmocka_unit_test(grouped),
-        cmocka_unit_test(logarithm), cmocka_unit_test(refused), cmocka_unit_test(pairs),
+        cmocka_unit_test(logarithm), cmocka_unit_test(refused), cmocka_unit_test(pairs), cmocka_unit_test(forces), cmocka_unit_test(forces_weight), cmocka_unit_test(forces_beside), cmocka_unit_test(forces_small), cmocka_unit_test(least_distance), cmocka_unit_test(least_square), cmocka_unit_test(largest_square), cmocka_unit_test(least_masked), cmocka_unit_test(largest_masked), cmocka_unit_test(in_double),
         cmocka_unit_test(windows), cmocka_unit_test(before_broadcast), cmocka_unit_test(carrier_algebra),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
