@@ -288,6 +288,20 @@ static bool starts_with_maxima(const Stream *s)
     return s->ninner && n;
 }
 
+/* Is a contraction so short that the one fold that needs it computes it at each place? */
+enum { SHORT_INNER = 4 };
+static bool at_once(const Streaming *t)
+{
+    const Stream *s = t->s;
+    for (int i = 0; i < s->ninner; i++) {
+        const Node *f = s->inner[i].node, *x = f->in[0];
+        int64_t n = 1;
+        for (int k = 0; k < x->rank; k++) if (f->axes >> k & 1) n *= dim_is_const(x->dims[k]) ? x->dims[k]->c : SHORT_INNER + 1;
+        if (n > SHORT_INNER) return false;
+    }
+    return s->nfold == 1 && s->fold[0].out && !t->l->few;
+}
+
 /* While the axis is passed over, a sum counts as 1. */
 static void sum_stands(const Streaming *t, const StreamFold *f)
 {
@@ -308,6 +322,10 @@ static void lower_wide(const Streaming *t, const StreamFold *f, KVal *const *was
     KVal *v = demand(l, f->body, f->at);
     a->loop = in;
     fold_update(l, a, v, f->in);
+    for (int i = 0; i < in->body->stmt.n; i++) {
+        KLoop *own = in->body->stmt.at[i].kind == KS_loop ? in->body->stmt.at[i].loop : NULL;
+        if (own && dim_is_const(own->extent) && own->extent->c <= SHORT_INNER) own->unroll = true;
+    }
     block_close_loop(t, in);
     KVal *block = fold_result(l, a), *old = state_load(t, f);
     state_store(t, f, two(l, merging(f), f->pivot ? old : moved_sum(t, f, old, false, was), block));
@@ -320,7 +338,7 @@ static void lower_stage(const Streaming *t, int stage, KVal **was)
     const Stream *s = t->s;
     KFold *acc[MAX_FOLDS] = { 0 };
     bool tiled = stage == 0 && starts_with_maxima(s) && !l->few;
-    if (stage == 0 && s->ninner && !tiled) {
+    if (stage == 0 && s->ninner && !tiled && !at_once(t)) {
         KLoop *o = block_open_loop(t, rows_of_tile(l), false);
         for (int i = 0; i < s->ninner; i++) demand(l, s->inner[i].node, s->inner[i].at);
         block_close_loop(t, o);

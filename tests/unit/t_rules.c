@@ -3,6 +3,7 @@
 
 #include "ir/ir.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -215,7 +216,36 @@ static void evaluate(Ctx *cx, void *arg)
     tensor_init(cx, &in, DT_f32, 2, (int64_t[]){ ROWS, INNER });
     in.data = v->in;
     eval_nodes(cx, v->r->b.arena, v->r->b.g, &in, NULL, 1, &v->r->y, &out);
-    memcpy(v->out, out.data, sizeof v->out);
+    memcpy(v->out, out.data, (size_t)tensor_count(&out) * sizeof(float));
+}
+
+/* The least of roots, of a negative number, of NaN, of nothing; the largest stays. */
+static void build_roots(Rewriting *r)
+{
+    r->x = graph_input(r->b.g, "x", DT_f32, 2, (int64_t[]){ ROWS, INNER }, NULL, NULL);
+    Node *root = g1(r->b.g, OP_sqrt, r->x);
+    graph_output(r->b.g, "y", g_fold(r->b.g, FOLD_min, root, axis_bit(1), false));
+    graph_output(r->b.g, "z", g_fold(r->b.g, FOLD_max, root, axis_bit(1), false));
+}
+
+static void test_root_least(void **state)
+{
+    (void)state;
+    Rewriting r;
+    rewrite(&r, build_roots, NULL);
+    assert_int_equal(times_of(&r.b, "root_least"), 1);
+    assert_int_equal(r.y->op, OP_sqrt);
+    assert_int_equal(r.b.g->output.at[1].node->op, OP_fold);
+    Values v = { .r = &r };
+    for (int i = 0; i < ROWS * INNER; i++) v.in[i] = (float)(i * i % 11) + 1;
+    v.in[1] = -1; v.in[INNER] = NAN; v.in[2 * INNER] = INFINITY;
+    assert_int_equal(guard_call(&r.b.cx, evaluate, &v), E_OK);
+    for (int i = 0; i < ROWS; i++) {
+        float want = INFINITY;
+        for (int k = 0; k < INNER; k++) want = isnan(want) || isnan(sqrtf(v.in[i * INNER + k])) ? NAN : fminf(want, sqrtf(v.in[i * INNER + k]));
+        if (isnan(want) ? !isnan(v.out[i]) : v.out[i] != want) fail_msg("row %d: %g, wanted %g", i, (double)v.out[i], (double)want);
+    }
+    arena_free(r.b.arena);
 }
 
 static void test_scale_sum(void **state)
@@ -343,7 +373,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_claims), cmocka_unit_test(test_plain), cmocka_unit_test(test_zero), cmocka_unit_test(test_leave), cmocka_unit_test(test_wide), cmocka_unit_test(test_casts),
-        cmocka_unit_test(test_scale_sum), cmocka_unit_test(test_hoist), cmocka_unit_test(test_call), cmocka_unit_test(test_files),
+        cmocka_unit_test(test_root_least), cmocka_unit_test(test_scale_sum), cmocka_unit_test(test_hoist), cmocka_unit_test(test_call), cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
