@@ -470,7 +470,7 @@ static void print_source(Aot *x, AotSet *set, int nset, int64_t workspace, Text 
     text_add(t, "#if defined __BYTE_ORDER__ && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__\n#error \"this file is for little-endian machines\"\n#endif\n"
         "/* sums and products are rounded apart, and integers wrap; clang takes the latter from -fwrapv only */\n"
         "#if defined __clang__\n#pragma STDC FP_CONTRACT OFF\n#elif defined __GNUC__\n#pragma GCC optimize(\"fp-contract=off\", \"wrapv\", \"no-math-errno\", \"no-trapping-math\")\n#endif\n"
-        "#define UNROLL _Pragma(\"GCC unroll 16\")\n");
+        "#define UNROLL _Pragma(\"GCC unroll 24\")\n");
     if (vectors)
         text_add(t, "#ifdef __GNUC__\n#pragma GCC diagnostic ignored \"-Wpsabi\"\n#endif\n");
     text_add(t, "\n");

@@ -74,6 +74,7 @@ typedef struct Printer {
     bool border;                        /* they may not, and there is another text for where they do: this one, which runs seldom, is not unrolled: with rows that may be missing it would be long */
     bool shifted;                       /* the last tile of rows begins earlier where it would reach past the end; what an earlier one stored, from `f` on, is not stored again */
     bool rolled;                        /* that loop over the rows is not unrolled: accumulators are read from copies */
+    bool half;                          /* what is printed has half a vector of lanes: kir/half.c */
     const char *cell;                   /* behind the name of an accumulator: which of many is meant; or NULL */
     int lane_of;                        /* > 0: inside a loop over single lanes */
     VEC(const void *) pack;             /* loads (KVal) and stores (KStmt) that are done for several points at once: their elements lie in r0, r1 ... */

@@ -140,7 +140,8 @@ const char *print_dim(Printer *p, Dim *d)
     for (int i = 0; i < n; i++) {
         const char *s = term[i].text;
         const char *by = term[i].rows && dim_is_const(term[i].coef) && !p->simt && p->k->mr > POINTERS ? arena_fmt(p->arena, "%lld", (long long)term[i].coef->c) : NULL;
-        if (!dim_is(term[i].coef, 1)) s = arena_fmt(p->arena, strstr(s, " + ") ? "%s * (%s)" : "%s * %s", by ? by : number(p, term[i].coef), s);
+        if (by && (rows_whole(p->k) || p->shifted || p->inside) && !strcmp(s, arena_fmt(p->arena, "%sm", print_var(p, p->k->row_var)))) s = arena_fmt(p->arena, "%s * %s + %s * m", by, print_var(p, p->k->row_var), by);
+        else if (!dim_is(term[i].coef, 1)) s = arena_fmt(p->arena, strstr(s, " + ") ? "%s * (%s)" : "%s * %s", by ? by : number(p, term[i].coef), s);
         out = out ? arena_fmt(p->arena, "%s %s %s", out, term[i].negative ? "-" : "+", s) : term[i].negative ? arena_fmt(p->arena, "-%s", s) : s;
     }
     if (dim_is(rest, 0)) return out ? out : "0";
@@ -162,7 +163,7 @@ static const char *stype(DType t)
     }
 }
 static bool lanes(const Printer *p, uint8_t vary) { return (vary & VARY_lane) && p->lane; }
-static const char *suffix(const Printer *p, uint8_t vary) { return lanes(p, vary) ? "v" : ""; }
+static const char *suffix(const Printer *p, uint8_t vary) { return !lanes(p, vary) ? "" : p->half ? "h" : "v"; }
 
 static const char *subscript(Printer *p, uint8_t vary, bool acc_nv)
 {
@@ -202,7 +203,8 @@ static const char *operand(Printer *p, const KVal *v, uint8_t vary)
     const char *s = v->kind == KV_const ? print_literal(p, v->dt, v->imm) : name_of(p, v);
     if (s[0] == '-') s = arena_fmt(p->arena, "(%s)", s);
     if (p->lane_of) return lanes(p, v->vary) ? arena_fmt(p->arena, "%s[l]", s) : s;
-    if (lanes(p, vary) && !lanes(p, v->vary)) return arena_fmt(p->arena, p->rolled && dtype_info[v->dt].compute == DT_f32 ? "splat_%sv(here_f32(%s))" : "splat_%sv(%s)", ctype(v->dt), s);
+    if (v->half) return p->half ? s : arena_fmt(p->arena, "wide_f32h(%s)", s);
+    if (lanes(p, vary) && !lanes(p, v->vary)) return arena_fmt(p->arena, p->rolled && dtype_info[v->dt].compute == DT_f32 ? "splat_%s%s(here_f32(%s))" : "splat_%s%s(%s)", ctype(v->dt), suffix(p, vary), s);
     return s;
 }
 
@@ -341,7 +343,7 @@ static void lanes_close(Printer *p, const char *result)
 static void assign(Printer *p, const KVal *v, const char *e)
 {
     if (p->array[v->id]) print_line(p, "%s = %s;", name_of(p, v), e);
-    else print_line(p, "%s%s%s v%d = %s;", v == p->k->pivot ? "" : "const ", ctype(v->dt), suffix(p, v->vary), v->id, e);
+    else print_line(p, "%s%s%s v%d = %s;", v == p->k->pivot ? "" : "const ", ctype(v->dt), v->half ? "h" : suffix(p, v->vary), v->id, e);
 }
 
 /* The lvalue of a value that is filled by statements. */
@@ -354,6 +356,8 @@ static const char *declare(Printer *p, const KVal *v)
 static const char *load_pointer(Printer *p, const KVal *v)
 {
     const char *off = print_dim(p, v->at.off);
+    if (v->half && v->word == WORD_words) return arena_fmt(p->arena, "(const f32 *)((const i64_m *)b%d + %s)", v->buf, off);
+    if (v->half) return pointer(p, v->buf, off);
     if (v->word == WORD_elements) return arena_fmt(p->arena, "(const i32 *)(%s)", pointer(p, v->buf, off));
     if (v->word == WORD_words) return arena_fmt(p->arena, "(const i32 *)b%d + %s", v->buf, off);
     return pointer(p, v->buf, off);
@@ -366,8 +370,18 @@ static bool whole_only(Printer *p, const KVal *v)
     return true;
 }
 
+/* Half a vector, or a pair of neighbours all over half a vector. */
+static void print_half(Printer *p, const KVal *v)
+{
+    const char *c = condition(p, &v->at, v->nopnd, v->opnd, true), *from = load_pointer(p, v);
+    bool whole = p->k->buf.at[v->buf].panel || v->word || dim_is(p->k->vec_var->a, p->k->lanes / 2);
+    const char *e = whole ? arena_fmt(p->arena, "%s_f32h(%s)", v->word == WORD_elements ? "pairs" : "ld", from) : arena_fmt(p->arena, "ldfew_f32h(%s, %s)", from, print_rem(p));
+    assign(p, v, c ? arena_fmt(p->arena, "(%s) ? %s : splat_f32h(%s)", c, e, print_literal(p, v->dt, v->imm)) : e);
+}
+
 static void print_load(Printer *p, const KVal *v)
 {
+    if (v->half) { print_half(p, v); return; }
     const KBuf *b = &p->k->buf.at[v->buf];
     DType t = b->scratch ? b->dt : v->dt;
     const char *st = stype(t), *fill = print_literal(p, v->dt, v->imm);
@@ -454,8 +468,8 @@ static const char *bounded(Printer *p, const KVal *v)
     const KVal *c = v->in[v->in[0]->kind == KV_const ? 0 : 1], *x = v->in[v->in[0]->kind == KV_const ? 1 : 0];
     if (c->kind != KV_const || isnan(c->imm.f) || (c->imm.f == 0 && signbit(c->imm.f))) return NULL;
     const char *e = operand(p, x, VARY_lane);
-    if (v->op == OP_max && c->imm.f == 0) return arena_fmt(p->arena, "positive_f32v(%s)", e);
-    return arena_fmt(p->arena, "%s_f32v(%s, %s)", v->op == OP_max ? "atleast" : "atmost", e, operand(p, c, VARY_lane));
+    if (v->op == OP_max && c->imm.f == 0) return arena_fmt(p->arena, "positive_f32%s(%s)", suffix(p, VARY_lane), e);
+    return arena_fmt(p->arena, "%s_f32%s(%s, %s)", v->op == OP_max ? "atleast" : "atmost", suffix(p, VARY_lane), e, operand(p, c, VARY_lane));
 }
 
 /* Is it not above 0 because it is x minus the largest so far, where a cascade's blocks have had a part of the row: the maximum so far, of all that x may be by then. */
@@ -582,7 +596,11 @@ void print_val(Printer *p, const KVal *v)
     case KV_const: return;              /* written where it is used */
     case KV_index: print_index(p, v); return;
     case KV_load: print_load(p, v); return;
-    case KV_ew: print_ew(p, v); return;
+    case KV_ew:
+        p->half = v->half;
+        print_ew(p, v);
+        p->half = false;
+        return;
     case KV_cast: {
         const char *e = cast_text(p, v->dt, v->in[0]->dt, v->saturate, cast_near(p, v->dt, v->in[0], v->vary), operand(p, v->in[0], v->vary), v->vary);
         assign(p, v, was_float(v) ? arena_fmt(p->arena, "%s + 0.0f", e) : e);
@@ -690,6 +708,11 @@ void print_store(Printer *p, const KStmt *s)
             if (p->part) print_line(p, "%sstroundpart_bf16v(%s, %s, %s);", guard, to, x, print_rem(p));
             else print_line(p, "%s%s_bf16v(%s, %s);", guard, never_tiny(s->val->in[0]) ? "stnormal" : "stround", to, x);
         }
+        else if (p->k->half && !strcmp(st, "f32")) {
+            const char *h = s->val->half ? name_of(p, s->val) : arena_fmt(p->arena, "narrow_f32v(%s)", e);
+            if (dim_is(p->k->vec_var->a, p->k->lanes / 2)) print_line(p, "%sst_f32h(%s, %s);", guard, to, h);
+            else print_line(p, "%sstfew_f32h(%s, %s, %s);", guard, to, h, print_rem(p));
+        }
         else if (p->part) print_line(p, "%sstpart_%sv(%s, %s, %s);", guard, st, to, e, print_rem(p));
         else print_line(p, "%sst%s_%sv(%s, %s);", guard, p->k->stream && !strcmp(st, "f32") && !b->scratch && !b->read ? "nt" : "", st, to, e);
         return;
@@ -738,14 +761,14 @@ static const char *acc_dims(Printer *p, const KFold *f)
     return acc_vary(f) & VARY_lane ? arena_fmt(p->arena, "%s[%d]", m, acc_nv(p, f)) : m;
 }
 
-static const char *acc_suffix(const KFold *f) { return acc_vary(f) & VARY_lane ? "v" : ""; }
+static const char *acc_suffix(const KFold *f) { return f->half ? "h" : acc_vary(f) & VARY_lane ? "v" : ""; }
 
 const char *print_held(DType t) { return ctype(t); }
 
 const char *print_identity(Printer *p, const KFold *f)
 {
     const char *id = print_literal(p, f->dt, fold_identity(f->kind, f->dt));
-    return acc_vary(f) & VARY_lane ? arena_fmt(p->arena, "splat_%sv(%s)", ctype(f->dt), id) : id;
+    return acc_vary(f) & VARY_lane ? arena_fmt(p->arena, "splat_%s%s(%s)", ctype(f->dt), acc_suffix(f), id) : id;
 }
 
 /* The largest (least) number of a row and whether there was a NaN are found apart: together they take three instructions, and wait for one another. */
@@ -786,7 +809,7 @@ void print_chunk(Printer *p, const KFold *f, const KLoop *o, ChunkPart part)
     else if (part == CHUNK_add) print_line(p, "%s = %s + %s(%s);", sum, sum, to, a);
     else print_line(p, "%s = %s(%s);", a, back, sum);
     if (part != CHUNK_close) print_line(p, "%s = %s;", a, print_identity(p, f));
-    if (part != CHUNK_close && lane && !p->simt && p->k->mr * acc_nv(p, f) > FEW_SUMS) print_line(p, "spill_%sv(&%s);", t, sum);
+    if (part != CHUNK_close && lane && !p->simt && p->k->mr * acc_nv(p, f) > FEW_SUMS) print_line(p, "spill_%s%s(&%s);", t, sv, sum);
     acc_each_end(p, f, true);
 }
 
@@ -831,7 +854,8 @@ void print_update(Printer *p, const KStmt *s)
         print_line(p, "%s |= nan_f32v(%s);", nan_name(p, f), x);
         return;
     }
-    if (f->words) e = arena_fmt(p->arena, "dot%d%s(%s, %s, %s)", f->words, sv, operand(p, f->mul_a, vary), operand(p, f->mul_b, vary), a);
+    p->half = f->half;
+    if (f->words && !f->half) e = arena_fmt(p->arena, "dot%d%s(%s, %s, %s)", f->words, sv, operand(p, f->mul_a, vary), operand(p, f->mul_b, vary), a);
     else if (f->power) e = arena_fmt(p->arena, "add_power_f32v(%s, %s)", a, operand(p, f->power, vary));
     else if (f->mul_a) e = arena_fmt(p->arena, "fma_%s%s(%s, %s, %s)", t, sv, operand(p, f->mul_a, vary), operand(p, f->mul_b, vary), a);
     else {
@@ -839,6 +863,7 @@ void print_update(Printer *p, const KStmt *s)
         if (f->loose && vary & VARY_lane) op = "loose_max";
         e = infix ? arena_fmt(p->arena, "%s %s %s", a, op, v) : arena_fmt(p->arena, "%s_%s%s(%s, %s)", op, t, sv, a, v);
     }
+    p->half = false;
     if (mask) e = arena_fmt(p->arena, "sel_%sv(lanes_below(rem), %s, %s)", t, e, a);
     print_line(p, "%s = %s;", a, e);
 }
@@ -953,7 +978,9 @@ void print_finish(Printer *p, const KVal *v)
     if (f->team && !p->folded) { finish_team(p, v); return; }
     if (runs_beside(p, f)) { assign(p, v, narrowed(p, t, acc_name(p, f, "w"), v->vary)); return; }
     if (!f->own) {
-        assign(p, v, is_arg(f) ? acc_name(p, f, "x") : narrowed(p, t, acc_name(p, f, p->rolled ? "r" : "a"), v->vary));
+        const char *sum = acc_name(p, f, p->rolled ? "r" : "a");
+        if (f->half && f->words) sum = arena_fmt(p->arena, "sums_f32h(%s)", sum);
+        assign(p, v, is_arg(f) ? acc_name(p, f, "x") : narrowed(p, t, sum, v->vary));
         return;
     }
     if (is_arg(f)) { finish_arg(p, f, declare(p, v)); return; }

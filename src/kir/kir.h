@@ -30,6 +30,7 @@ struct KVal {
     enum { WORD_none, WORD_elements, WORD_words } word;  /* load: neighbours as one word of 32 bits; the address counts elements, or words */
     int nopnd; KVal **opnd;             /* values whose numbers occur in dim or at */
     Dim *ahead;                         /* load: so many elements further on lies what the next turn reads: its line is fetched now; or NULL */
+    bool half;                          /* load: half a vector, or pairs of neighbours all over it: half.c */
     bool saturate;
     bool rough;                         /* GPU: results of 16 bits are all that comes of it, so a few units in the last place more do no harm (rough.c) */
     uint8_t vary;
@@ -42,6 +43,7 @@ struct KFold {                          /* an accumulator, declared before its o
     FoldKind kind; DType dt; bool last, running, before;    /* running: a scan, its value is used in the loop; before: as it is without the place itself */
     KVal *value, *mul_a, *mul_b;        /* of each iteration; mul_a and mul_b: value is their product and serves nothing else */
     int words;                          /* > 0: the factors are words of so many terms (word.c): 4 bytes, unsigned and signed, or 2 of bf16 */
+    bool half;                          /* its sums are kept in half vectors, whose other half is no columns: half.c */
     bool unit; int room;                /* on a unit for tiles (unit.c): the buffer for copies of the rows; */
     int64_t unit_row, unit_along, unit_steps;   /* bytes of a row, its elements, registers along it */
     KVal *power;                        /* or NULL: value is e to this and serves nothing else; it is at most 0, and 0 at one place of the row */
@@ -118,6 +120,7 @@ typedef struct LoopKernel {
     KProduct *product;                  /* or NULL: a group takes a block of rows and columns of a contraction */
     int threads, team;                  /* GPU (0 elsewhere): threads of a group; team > 1: a group takes one point at a time, its loops over the row are dealt out */
     bool unit;                          /* its fold runs on a unit for tiles: unit.c */
+    bool half;                          /* its sums have few columns: half.c */
     bool stream;                        /* stores pass the caches by */
     KLoop *late, *during;               /* the last loop of a point runs during that loop of the next one; or NULL */
     KVal *pivot; KLoop *pivoted; const KFold *highest;      /* or NULL: what that loop takes away from x before exp, the loop, and its maximum, above which the pivot may not lie far below: exp.c */
@@ -231,6 +234,10 @@ void word_choose(LoopKernel *k, KLoop *vec);                  /* word.c; before:
 enum { UNIT_TILE_ROWS = 16, UNIT_TILE_BYTES = 64, UNIT_SQUARE = 32, UNIT_STEPS = 64 };
 bool unit_choose(LoopKernel *k, KLoop *vec, KFold *f, const KLoop *o, const KVal *x, int terms);
 void panel_choose(LoopKernel *k, KLoop *vec);                 /* panel.c */
+/* half.c. Lanes that are enough for a contraction's columns, the axis in lanes: all, or, where these fit in half a vector or a quarter, and the sums are such, so many. */
+int half_lanes(LoopKernel *k);
+void half_choose(LoopKernel *k);                              /* sets LoopKernel.half; before the tile is chosen; after panels: */
+void half_apply(LoopKernel *k, KLoop *vec);
 void buf_pack(KBuf *b);                                       /* it is packed, if not yet, in its own order */
 void kernel_powers(LoopKernel *k);                            /* exp.c: sets KFold.power, in lanes */
 bool kernel_pivot(LoopKernel *k);                             /* after it: does it sum powers of e, less a maximum, in one pass? */

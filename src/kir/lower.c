@@ -873,7 +873,7 @@ static void cost_walk(Costing *x, const KBlock *b, const Dim *lane, bool inner)
 }
 
 enum { COST_ACROSS = 8, SHORT_LANES = 4 };          /* of adding up the lanes of one vector; an axis so many times shorter than a vector is not worth one */
-static double lanes_cost(const LoopKernel *k, int64_t extent, int64_t reduced, bool across)
+static double lanes_cost(LoopKernel *k, int64_t extent, int64_t reduced, bool across)
 {
     Costing x = { k, 0, 0 };
     cost_walk(&x, k->body, NULL, false);
@@ -886,10 +886,10 @@ static double lanes_cost(const LoopKernel *k, int64_t extent, int64_t reduced, b
         for (int j = 0; j < b->node->rank; j++) count *= (double)dim_hint(k->g, b->node->dims[j]);
         if (points > 0) x.loads += 3 * count / (points / k->lanes);
     }
-    int64_t vectors = (extent + k->lanes - 1) / k->lanes;
-    double waste = extent > 0 ? (double)(vectors * k->lanes) / (double)extent : 1;
+    const int64_t unit = across ? k->lanes : half_lanes(k), vectors = (extent + unit - 1) / unit;
+    double waste = extent > 0 ? (double)(vectors * unit) / (double)extent : 1;
     if (across && k->sub->kind == SUB_dot) x.stores = (x.stores + COST_ACROSS) * k->lanes;      /* one result at a time */
-    double shared = across || k->sub->kind != SUB_dot ? 1 : 0.5;     /* a tile loads for several rows and vectors at once */
+    double shared = across || k->sub->kind != SUB_dot || unit < k->lanes ? 1 : 0.5;     /* a tile loads for several rows and vectors at once */
     return (shared * x.loads + 1) * waste + x.stores / (double)(reduced > 0 ? reduced : 1);
 }
 

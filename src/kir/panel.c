@@ -78,9 +78,9 @@ void panel_choose(LoopKernel *k, KLoop *vec)
         if (dim_is(vec->extent, 0)) return;
         Panels p = { .k = k, .vec = vec, .buf = i, .width = vec->extent, .ok = true };
         p.rows = dim_div(g, count, p.width);
-        int64_t panel = (int64_t)vec->nv * k->lanes, width = dim_hint(g, p.width), size = (int64_t)dtype_size(n->dt);
+        int64_t panel = (int64_t)vec->nv * (k->half ? k->lanes / 2 : k->lanes), width = dim_hint(g, p.width), size = (int64_t)dtype_size(n->dt);
         if (dim_mul(g, p.rows, p.width) != count || dim_hint(g, p.rows) < 2) continue;
-        bool aligned = width * size % LINE == 0;
+        bool aligned = width * size % (k->half ? LINE / 2 : LINE) == 0;
         if (width <= panel && aligned) continue;     /* one panel as it is */
         if (!constant) {
             int axis = b->packed ? b->order[n->rank - 1] : n->rank - 1;

@@ -367,7 +367,7 @@ void kernel_schedule(LoopKernel *k)
     KLoop *vec = k->vec_var ? loop_inside(k->body, k->vec_var) : NULL;
     if (k->sub->kind == SUB_stream) {
         for (int i = 0; vec && i < k->npar; i++) if (k->par[i].var == k->vec_var) k->par[i].step = (int64_t)vec->nv * k->lanes;
-    } else if (k->sub->kind == SUB_dot && k->lanes > 1) { tile_choose(k, vec); window_bounds(k); word_choose(k, vec); panel_choose(k, vec); }
+    } else if (k->sub->kind == SUB_dot && k->lanes > 1) { tile_choose(k, vec); window_bounds(k); word_choose(k, vec); panel_choose(k, vec); half_apply(k, vec); }
     else if (vec) {
         int64_t step = k->sched.block ? BLOCK_UNIT * k->sched.block : BLOCK;
         if (has_update(vec->body)) {

@@ -63,11 +63,12 @@ static bool rows_apart(const LoopKernel *k, const KBlock *b, const Dim *row, boo
 
 /* Cycles of a step of a tile of mr rows and nv vectors: a multiplication in each, beside which a load costs little but something, more where it comes from the second
  * cache: a panel that the first does not hold, rows far apart (seen with 16 lanes); at least as long as one sum waits for itself; and what streams past the second cache comes slower. */
-enum { NEAR_BYTES = 24 << 10, PANEL_BYTES = 384 << 10, FAR_CYCLES = 6, SUM_CYCLES = 8, TILE_CYCLES = 12, ENTRY_CYCLES = 8, RESULT_CYCLES = 4, FEW_RESULTS = 16 };
-typedef struct SumSteps { double steps, entries; bool apart; } SumSteps;  /* of the sums of a tile; how often the innermost loop is entered; rows lie far apart */
-static double step_cycles(int lanes, int mr, int nv, double panel, bool apart)
+enum { NEAR_BYTES = 24 << 10, PANEL_BYTES = 384 << 10, FAR_CYCLES = 6, SUM_CYCLES = 8, TILE_CYCLES = 12, ENTRY_CYCLES = 8, RESULT_CYCLES = 4, FEW_RESULTS = 16, HALF_CYCLES = 48, HALF_ROWS = 24 };
+typedef struct SumSteps { double steps, entries; bool apart, half; } SumSteps;  /* of the sums of a tile; how often the innermost loop is entered; rows lie far apart; half vectors */
+static double step_cycles(int lanes, int mr, int nv, double panel, bool apart, bool half)
 {
     bool wide = lanes >= 16;
+    if (half) return mr + 1 > SUM_CYCLES ? (mr + 1) / 2.0 : SUM_CYCLES / 2.0;      /* a load for each, of which two go at once as well */
     double c = mr * nv + (wide ? 0.08 : 0.12) * (mr + nv);
     if (wide && panel > NEAR_BYTES) c += 0.125 * nv;
     if (wide && apart) c += 0.12 * mr;
@@ -80,7 +81,8 @@ static double step_cycles(int lanes, int mr, int nv, double panel, bool apart)
 static double tile_cycles(const SumSteps *s, int lanes, int mr, int nv, double panel)
 {
     int results = mr * nv - FEW_RESULTS;
-    return s->steps * step_cycles(lanes, mr, nv, panel, s->apart) + TILE_CYCLES + ENTRY_CYCLES * (s->entries - 1) + (results > 0 ? RESULT_CYCLES * results : 0);
+    if (s->half) return s->steps * step_cycles(lanes, mr, nv, panel, s->apart, true) + HALF_CYCLES;
+    return s->steps * step_cycles(lanes, mr, nv, panel, s->apart, s->half) + TILE_CYCLES + ENTRY_CYCLES * (s->entries - 1) + (results > 0 ? RESULT_CYCLES * results : 0);
 }
 
 typedef struct Tile { int mr, nv; } Tile;
@@ -93,7 +95,7 @@ static Tile tile_best(const LoopKernel *k, int regs, int64_t rows, int64_t vecs,
     double least = -1;
     int wide = k->lanes >= 16 ? 4 : 2;
     for (int v = nv ? nv : 1; v <= (nv ? nv : wide); v++)
-        for (int m = mr ? mr : 1; m <= (mr ? mr : 14); m++) {
+        for (int m = mr ? mr : 1; m <= (mr ? mr : s->half ? HALF_ROWS : 14); m++) {
             if (!mr && m > 1 && (m > rows || m * v > regs || (k->lanes >= 16 && m * v + v > 30))) break;
             if (!nv && v > 1 && v > vecs) continue;
             double panel = s->steps * v * k->lanes * 4;
@@ -102,6 +104,7 @@ static Tile tile_best(const LoopKernel *k, int regs, int64_t rows, int64_t vecs,
             double cost = (double)blocks * tile_cycles(s, k->lanes, m, v, panel);
             if (rest) cost += tile_cycles(s, k->lanes, m, rest, panel);
             cost *= (double)tiles;
+            if (s->half && rows % m) cost += (double)(tiles * m);       /* which rows an earlier tile has stored */
             if (least >= 0 && cost >= least) continue;
             best = (Tile){ m, v };
             least = cost;
@@ -116,7 +119,7 @@ int tile_of_rows(int nv, int most, int64_t n)
     double least = -1;
     for (int m = 1; m <= most && m <= n; m++) {
         int64_t tiles = (n + m - 1) / m;
-        double cost = (double)tiles * step_cycles(1, m, nv, 0, false);
+        double cost = (double)tiles * step_cycles(1, m, nv, 0, false, false);
         if (least >= 0 && cost > least) continue;
         best = m;
         least = cost;
@@ -198,7 +201,8 @@ void tile_choose(LoopKernel *k, KLoop *vec)
         if (k->sched.vectors && vec) t.nv = k->sched.vectors;
         if (k->sched.rows) t.mr = k->sched.rows;
     } else {
-        SumSteps s = { .apart = k->row_var && rows_apart(k, k->body, k->row_var, false) };
+        half_choose(k);
+        SumSteps s = { .half = k->half, .apart = k->row_var && rows_apart(k, k->body, k->row_var, false) };
         s.steps = reduction_steps(k, k->body, &s.entries);
         t = tile_best(k, regs, k->row_var ? best : 1, vecs, &s, vec ? k->sched.vectors : 4, k->row_var ? k->sched.rows : 1);
         if (!vec && k->row_var && !k->sched.rows && folds == 1 && best >= k->lanes && s.steps <= SHORT_SUMS * k->lanes) t.mr = k->lanes;       /* see sums_at_once() */

@@ -5,27 +5,28 @@
  *     rows q .. q + T - 1 at column e:   start * Q + (q / T) * T P + (e - start) * T   =   T times   e + start * (Q / T - 1) + (P / T) * q
  *
  * Sums of bytes are exact. Products of bfloat16 are exact in float32; those of a pair are added to the sum one after the other, which is one more order of
- * additions, but the instruction takes numbers below 2^-126 for 0. */
+ * additions, but the instruction takes numbers below 2^-126 for 0. float32 goes in pairs where there are few columns, which then take two lanes each (half.c). */
 #include "kir/kir.h"
 
 typedef struct Words { KVal *x, *w, *product; KFold *fold; KLoop *loop; int terms; } Words;
 
 /* A form that has an instruction: what is multiplied, in what it is summed, how many at once. */
 typedef struct WordForm { int dot; DType x, w, sum; int terms; } WordForm;
-static const WordForm word_table[] = { { DOT_quads, DT_u8, DT_i8, DT_i32, 4 }, { DOT_pairs, DT_bf16, DT_bf16, DT_f32, 2 } };
+static const WordForm word_table[] = { { DOT_quads, DT_u8, DT_i8, DT_i32, 4 }, { DOT_pairs, DT_bf16, DT_bf16, DT_f32, 2 }, { 0, DT_f32, DT_f32, DT_f32, 2 } };
 
 /* The narrow number that a value widens, as its load. */
 static KVal *narrow_load(KVal *v, DType from, DType to)
 {
-    if (v->kind != KV_cast || v->dt != to) return NULL;
-    v = v->in[0];
+    if (from != to && (v->kind != KV_cast || v->dt != to)) return NULL;
+    if (from != to) v = v->in[0];
     return v->kind == KV_load && v->dt == from && !v->nopnd ? v : NULL;
 }
 
 static bool form_fits(const LoopKernel *k, const WordForm *f, const KBlock *b, Words *q)
 {
     KVal *v = q->product;
-    if (!(k->dots & f->dot) || q->fold->dt != f->sum) return false;
+    if (f->dot ? !(k->dots & f->dot) : !k->half || half_lanes(k) * 4 > k->lanes) return false;
+    if (q->fold->dt != f->sum || b->stmt.n != (f->dot ? 6 : 4)) return false;
     q->terms = f->terms;
     for (int side = 0; side < 2; side++) {
         q->x = narrow_load(v->in[side], f->x, f->sum);
@@ -47,7 +48,7 @@ static bool words_find(const LoopKernel *k, KBlock *b, Words *q)
     KFold *f = q->fold;
     if (!f || !q->loop || q->loop->blocked || q->loop->vector || f->kind != FOLD_sum || f->running) return false;
     KVal *v = q->product = f->value;
-    if (v->kind != KV_ew || v->op != OP_mul || v->block != b || b->stmt.n != 6 || v->in[0]->block != b || v->in[1]->block != b) return false;
+    if (v->kind != KV_ew || v->op != OP_mul || v->block != b || v->in[0]->block != b || v->in[1]->block != b) return false;
     for (size_t i = 0; i < COUNT_OF(word_table); i++) if (form_fits(k, &word_table[i], b, q)) return true;
     return false;
 }
@@ -74,7 +75,7 @@ static void words_apply(LoopKernel *k, KLoop *vec)
     Graph *g = k->g;
     Words q = { 0 };
     Dim *one, *at, *rest, *row;
-    if (!k->dots || !vec || k->sub->kind != SUB_dot || kernel_folds(k->body) != 1 || !words_find(k, vec->body, &q)) return;
+    if ((!k->dots && !k->half) || !vec || k->sub->kind != SUB_dot || kernel_folds(k->body) != 1 || !words_find(k, vec->body, &q)) return;
     int step = q.loop->var->var, lane = k->vec_var->var, terms = q.terms;
     KBuf *b = &k->buf.at[q.w->buf];
     Dim *width = vec->extent, *count = dim_const(g, 1);
@@ -91,20 +92,22 @@ static void words_apply(LoopKernel *k, KLoop *vec)
     if (dim_mul(g, rows, width) != count || !dim_is_const(rows) || rows->c % terms) return;
 
     int64_t deep = rows->c, whole = (int64_t)terms * UNIT_TILE_ROWS;
-    if ((deep % whole == 0 || (dim_is(rest, 0) && q.loop->extent->c == deep)) && unit_choose(k, vec, q.fold, q.loop, q.x, terms)) {
+    if (!k->half && (deep % whole == 0 || (dim_is(rest, 0) && q.loop->extent->c == deep)) && unit_choose(k, vec, q.fold, q.loop, q.x, terms)) {
         b = &k->buf.at[q.w->buf];
         b->rows = deep = (deep + whole - 1) / whole * whole;
     }
     buf_pack(b);
-    b->panel = (int64_t)vec->nv * k->lanes;
+    b->panel = k->half ? half_lanes(k) : (int64_t)vec->nv * k->lanes;
     b->width = width;
     b->words = terms;
     q.w->at.off = dim_add(g, dim_add(g, k->vec_var, dim_mulc(g, dim_idx(g, START_VAR, width), deep / terms - 1)), dim_mulc(g, row, b->panel / terms));
-    uint32_t fill = 0;
-    scalar_store(q.x->dt, &fill, q.x->imm);
-    fill *= terms == 4 ? 0x01010101u : 0x00010001u;
-    q.x->imm.i = (int32_t)fill;
-    q.x->dt = q.w->dt = DT_i32;
+    if (!k->half) {
+        uint32_t fill = 0;
+        scalar_store(q.x->dt, &fill, q.x->imm);
+        fill *= terms == 4 ? 0x01010101u : 0x00010001u;
+        q.x->imm.i = (int32_t)fill;
+        q.x->dt = q.w->dt = DT_i32;
+    }
     q.x->word = WORD_elements; q.w->word = WORD_words;
     KBlock *body = q.loop->body;
     int n = 0;

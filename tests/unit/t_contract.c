@@ -94,6 +94,10 @@ static void test_convolutions(void **state)
         { 1, 3, 4, 30, 16, 3, 1, 2, 1, 4 },  /* more places than the image has */
         { 1, 8, 6, 9, 64, 3, 1, 1, 1, 6 },   /* few channels out of many: lanes over the sum, those of a tile of places added up together */
         { 1, 8, 5, 11, 70, 1, 1, 0, 1, 5 },  /* the same; the sum fills no whole vectors, the places no whole tiles */
+        { 1, 8, 6, 29, 8, 3, 1, 1, 1, 7 },   /* channels that fill half a vector, and part of a half */
+        { 2, 6, 9, 14, 4, 3, 1, 1, 1, 2 },   /* a quarter, which takes the sum by pairs */
+        { 1, 230, 3, 7, 4, 3, 1, 1, 1, 3 },  /* the same, in chunks; an odd number of terms */
+        { 1, 5, 7, 8, 3, 3, 2, 1, 1, 8 },
     };
     for (size_t i = 0; i < FORMS * COUNT_OF(shape); i++) if ((int)i % FORMS < ODD || shape[i / FORMS].pad) check_chain(&shape[i / FORMS], (int)i % FORMS);
 }
