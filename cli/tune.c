@@ -1,7 +1,7 @@
 /* sinter tune: measures other schedules of a model's kernels, and other cuts of its graph, and records what is faster.
  *
- * Each trial is a child process with two programs of the model, one as it is by itself and one with the candidate, run in turns: what the candidate does to
- * this process or how it fails is no matter, and what disturbs the machine disturbs both. First the cuts (one kernel for each operator; without each rule of
+ * Each trial is a process with two programs of the model, one as it is by itself and one with the candidate, run in turns: how the candidate fails is no matter, and
+ * what disturbs the machine disturbs both. A device does not survive fork(), so these processes are started by one that has opened none (the server). First the cuts (one kernel for each operator; without each rule of
  * fusion), since what is used must not be slower than unfused; then, where the machine has a library for contractions, the kernels that it can compute, in a few
  * numbers of calls; then round after round the next candidate of each kernel, those that take longest first, as the
  * search in src/tune proposes it. All trials are recorded, and the learned model is fitted to them again and again, with more weight on those of the kernel at
@@ -23,7 +23,7 @@ typedef struct Trial { bool unfused; const char *off, *kernel; Sched sched; } Tr
 typedef struct Times { double own, other; bool same; } Times; /* medians of the kernel, or of the whole run; the results agree */
 typedef struct Tunable { const char *name, *bucket; const LoopKernel *loops; double seconds, best; SchedSearch *search; CostModel *model; int fitted; bool done, lib, turns; } Tunable;       /* lib: a library could compute it; turns: as a convolution and as a product */
 /* example: all trials of this machine, `known` of them from earlier runs; modelled: trials that the learned model chose */
-typedef struct Tuner { Cli *c; const OnnxModel *m; Inputs in; Records *records; const Target *target; double end; int trials, found, known, modelled, lib; VEC(Example) example; Fitting *fitting; } Tuner;
+typedef struct Tuner { Cli *c; const OnnxModel *m; Inputs in; Records *records; const Target *target; double end; int to, from; int trials, found, known, modelled, lib; VEC(Example) example; Fitting *fitting; } Tuner;
 
 /* Of the kernels with this name, and of what copies operands for them; NULL: of all. */
 static double kernel_seconds(Ctx *cx, Arena *a, Program *p, const char *name)
@@ -56,6 +56,15 @@ static bool same_graph(Ctx *cx, Arena *a, Program *const p[2])
     const SegmentEvidence *e[2];
     for (int k = 0; k < 2; k++) e[k] = program_evidence(cx, p[k], a, &n[k]);
     return n[0] == 1 && n[1] == 1 && !strcmp(e[0][0].graph, e[1][0].graph);
+}
+
+/* false: the other side has ended. */
+static bool pipe_read(int fd, void *to, size_t size)
+{
+    ssize_t n;
+    do n = read(fd, to, size);
+    while (n < 0 && errno == EINTR);
+    return n == (ssize_t)size;
 }
 
 typedef struct TrialJob { Tuner *t; const Trial *what; Times out; } TrialJob;
@@ -94,12 +103,11 @@ static void trial_guarded(Ctx *cx, void *arg)
     program_free(p[0]);
 }
 
-/* false: it failed or was stopped. */
-static bool trial_run(Tuner *t, const Trial *what, Times *out)
+/* In the server: a process for the trial; false: it failed or was stopped. */
+static bool trial_serve(Tuner *t, const Trial *what, Times *out)
 {
-    Ctx *cx = t->c->cx;
     int p[2];
-    if (pipe(p)) fail(cx, E_NOMEM, "no pipe: %s", strerror(errno));
+    if (pipe(p)) return false;
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
@@ -107,20 +115,60 @@ static bool trial_run(Tuner *t, const Trial *what, Times *out)
         close(p[0]);
         signal(SIGALRM, SIG_DFL);
         alarm(TRIAL_SECONDS);
-        Status st = guard_call(cx, trial_guarded, &j);
+        Status st = guard_call(t->c->cx, trial_guarded, &j);
         ssize_t n = st == E_OK ? write(p[1], &j.out, sizeof j.out) : 0;
         _exit(n != (ssize_t)sizeof j.out);
     }
     close(p[1]);
-    if (pid < 0) { close(p[0]); fail(cx, E_NOMEM, "no process could be started: %s", strerror(errno)); }
-    ssize_t n = read(p[0], out, sizeof *out);
-    while (n < 0 && errno == EINTR) n = read(p[0], out, sizeof *out);
+    bool ok = pid > 0 && pipe_read(p[0], out, sizeof *out);
     close(p[0]);
-    int status;
-    waitpid(pid, &status, 0);
-    ctx_poll(cx);
+    while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR) { }
+    return ok;
+}
+
+/* What the server gets: names in place of pointers. */
+typedef struct Request { bool unfused; char off[64], kernel[64]; Sched sched; } Request;
+
+static _Noreturn void serve(Tuner *t, int in, int out)
+{
+    Request r;
+    while (pipe_read(in, &r, sizeof r)) {
+        Trial what = { .unfused = r.unfused, .off = r.off[0] ? r.off : NULL, .kernel = r.kernel[0] ? r.kernel : NULL, .sched = r.sched };
+        Times times = { 0 };
+        if (!trial_serve(t, &what, &times)) times = (Times){ 0 };
+        if (write(out, &times, sizeof times) != (ssize_t)sizeof times) break;
+    }
+    _exit(0);
+}
+
+/* Before a device is opened. It ends when the pipe to it does, with this process at the latest. */
+static void server_start(Tuner *t)
+{
+    int to[2], from[2];
+    if (pipe(to)) fail(t->c->cx, E_NOMEM, "no pipe: %s", strerror(errno));
+    if (pipe(from)) fail(t->c->cx, E_NOMEM, "no pipe: %s", strerror(errno));
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(to[1]), close(from[0]);
+        serve(t, to[0], from[1]);
+    }
+    close(to[0]), close(from[1]);
+    if (pid < 0) fail(t->c->cx, E_NOMEM, "no process could be started: %s", strerror(errno));
+    t->to = to[1], t->from = from[0];
+}
+
+/* false: it failed or was stopped. */
+static bool trial_run(Tuner *t, const Trial *what, Times *out)
+{
+    Request r = { .unfused = what->unfused, .sched = what->sched };
+    snprintf(r.off, sizeof r.off, "%s", what->off ? what->off : "");
+    snprintf(r.kernel, sizeof r.kernel, "%s", what->kernel ? what->kernel : "");
+    bool ok = write(t->to, &r, sizeof r) == (ssize_t)sizeof r && pipe_read(t->from, out, sizeof *out);
+    ctx_poll(t->c->cx);
+    if (!ok) fail(t->c->cx, E_IO, "the process that starts trials has ended");
     t->trials++;
-    return n == (ssize_t)sizeof *out && out->same && out->own > 0 && out->other > 0;
+    return out->same && out->own > 0 && out->other > 0;
 }
 
 /* Is it faster than the best so far, twice? *x: the lesser gain. */
@@ -292,20 +340,23 @@ int cmd_tune(Cli *c)
     Tuner t = { .c = c };
     double seconds = budget(c);
     int imported = -1, exported = -1;
-    t.records = c->records = records_open(cx, path, true);
-    if (import) imported = records_import(cx, t.records, import);
     if (c->narg) {
         t.m = cli_load(c, c->arg[0]);
         t.in = cli_inputs(c, t.m, flag_given(c, FLAG_json), false);
+        server_start(&t);
+    }
+    t.records = c->records = records_open(cx, path, true);
+    if (import) imported = records_import(cx, t.records, import);
+    if (c->narg) {
         ProgramOptions o = { .fuse = true, .plain = true, .threads = cx->opt.threads };
         Program *p = program_new(cx, t.m, &o);
         vec_push(c->arena, &c->program, p);
         Target own = *program_target_of(p);
-        if (!own.api->find) fail(cx, E_UNSUPPORTED, "tune measures kernels of the processor only, the device is '%s'", own.name);
         tuned_name(c->arena, &own);
         t.target = &own;
         RunStats st;
         program_profile(cx, p, t.in.t, 5, &st);
+        if (!(kernel_seconds(cx, c->arena, p, NULL) > 0)) fail(cx, E_UNSUPPORTED, "nothing can be measured: no kernel of this model runs on the device '%s'", own.name);
         Tunable *k = NEWS(c->arena, Tunable, MOST_KERNELS);
         int n = tunables(&t, p, k), nseg;
         const SegmentEvidence *e = program_evidence(cx, p, c->arena, &nseg);

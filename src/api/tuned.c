@@ -28,7 +28,7 @@ void tuned_name(Arena *a, Target *t)
 
 void tuned_open(Ctx *cx, Arena *a, Target *t, const Options *opt)
 {
-    char *path = t->api->find ? tuned_path(a, opt) : NULL;
+    char *path = tuned_path(a, opt);
     t->records = path ? records_open(cx, path, false) : NULL;
     if (t->records) tuned_name(a, t);
 }

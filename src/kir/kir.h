@@ -88,7 +88,7 @@ struct KBlock { VEC(KStmt) stmt; KLoop *loop; KBlock *up; int depth; };
 typedef struct KBuf { const Node *node; DType dt; bool read, write, scratch; Dim *size; bool packed; uint8_t order[MAX_RANK]; int64_t panel; Dim *width; int words; int64_t rows; bool twice; } KBuf;
 typedef struct KAxis { Dim *var, *extent; int64_t step; } KAxis;     /* a parallel variable; it advances by step */
 typedef struct Sched {                  /* knobs; 0: as tile.c and sched.c choose */
-#define KNOB(name, kinds, values, text) int name;
+#define KNOB(name, kinds, groups, values, text) int name;
 #include "kir/sched.def"
 #undef KNOB
 } Sched;

@@ -138,6 +138,8 @@ static Status opencl_build(Device *d, const char *prelude, int n, const KernelTe
 }
 
 /* ---- open, close, describe -------------------------------------------------------------------------------------------------------------------- */
+static const char *opencl_isa(Device *d) { return d->shuffles ? "sub-groups" : "plain"; }
+
 static uint64_t device_number(Device *d, uint32_t what)
 {
     uint64_t v = 0;
@@ -243,7 +245,7 @@ static Status opencl_open(Device **out, const Options *opt, RtError *e)
     if (!device_number(d, CL_DEVICE_DOUBLE_FP_CONFIG)) { ret = rt_fail(e, E_DEVICE, "OpenCL: %s has no double precision, which kernels need", d->name); goto done; }
     if (!opt->isa || strcmp(opt->isa, "plain")) ret = shuffles_find(d, e);
     if (ret) goto done;
-    snprintf(d->about, sizeof d->about, "%.150s, OpenCL, driver %.150s%s", d->name, d->driver, d->shuffles ? ", sub-groups" : "");
+    snprintf(d->about, sizeof d->about, "%.150s, OpenCL, %s, driver %.150s", d->name, opencl_isa(d), d->driver);
     d->context = d->cl.CreateContext(NULL, 1, &d->id, NULL, NULL, &st);
     if (!d->context) { ret = cl_fail(d, e, E_DEVICE, "no context", st); goto done; }
     d->queue = d->cl.CreateCommandQueue(d->context, d->id, CL_QUEUE_PROFILING, &st);
@@ -256,7 +258,6 @@ done:
 }
 
 static const char *opencl_describe(Device *d) { return d->about; }
-static const char *opencl_isa(Device *d) { return d->shuffles ? "sub-groups" : "plain"; }
 static const char *opencl_command(Device *d) { return builder_command(d->builder); }
 
 /* ---- memory --------------------------------------------------------------------------------------------------------------------------------------- */

@@ -13,9 +13,9 @@
 
 enum { LISTED = 160, LATENCY = 8, REGISTERS = 32, PARENTS = 4, CHILDREN = 12, BREED_EACH = 5, TRIES = 200, VALUES = 16 };
 static const double other_knob = 0.15;                   /* what the analytic model takes a knob that it does not know to cost */
-typedef struct KnobInfo { const char *name; unsigned kinds; const char *values; size_t at; } KnobInfo;
+typedef struct KnobInfo { const char *name; unsigned kinds, groups; const char *values; size_t at; } KnobInfo;      /* kinds of kernels that it is tried for: with lanes, for groups of threads */
 static const KnobInfo knob_info[] = {
-#define KNOB(name, kinds, values, text) { #name, kinds, values, offsetof(Sched, name) },
+#define KNOB(name, kinds, groups, values, text) { #name, kinds, groups, values, offsetof(Sched, name) },
 #include "kir/sched.def"
 #undef KNOB
 };
@@ -42,7 +42,7 @@ bool sched_parse(const char *text, Sched *s)
         if (sscanf(text, "%31[a-z_]=%d%n", name, &v, &n) != 2 || v < 1) return false;
         bool known = false;
         for (size_t i = 0; i < COUNT_OF(knob_info); i++)
-            if (!strcmp(knob_info[i].name, name) && v <= (knob_info[i].kinds ? 64 : 1024)) { *knob_of(s, &knob_info[i]) = v; known = true; }
+            if (!strcmp(knob_info[i].name, name) && v <= (knob_info[i].kinds && !knob_info[i].groups ? 64 : 1024)) { *knob_of(s, &knob_info[i]) = v; known = true; }
         if (!known) return false;
         text += n;
         while (*text == ' ') text++;
@@ -92,10 +92,11 @@ static double analytic_cost(const LoopKernel *own, const Sched *s)
     return cost;
 }
 
-static int knob_values(const LoopKernel *k, const KnobInfo *of, int *v)
+static int knob_values(const SchedSearch *s, const KnobInfo *of, int *v)
 {
     int n = 0;
-    if (!(of->kinds >> k->sub->kind & 1) || k->lanes < 2) return 0;
+    const bool groups = s->vectors.lanes == LANES_simt;
+    if (!((groups ? of->groups : of->kinds) >> s->own->sub->kind & 1) || (!groups && s->own->lanes < 2)) return 0;
     for (const char *p = of->values; *p && n < VALUES;) {
         char *end;
         v[n++] = (int)strtol(p, &end, 10);
@@ -142,14 +143,14 @@ SchedSearch *search_new(Ctx *cx, Arena *a, const LoopKernel *own, const Dialect 
     s->text = text_of(s, own);
     VEC(Ranked) all = { 0 };
     for (size_t i = 0; i < COUNT_OF(knob_info); i++) {
-        int v1[VALUES], n1 = knob_values(own, &knob_info[i], v1);
+        int v1[VALUES], n1 = knob_values(s, &knob_info[i], v1);
         for (int x = 0; x < n1; x++) {
             Ranked one = { .order = all.n };
             *knob_of(&one.s, &knob_info[i]) = v1[x];
             one.cost = analytic_cost(own, &one.s);
             vec_push(a, &all, one);
             for (size_t j = i + 1; j < COUNT_OF(knob_info); j++) {
-                int v2[VALUES], n2 = knob_values(own, &knob_info[j], v2);
+                int v2[VALUES], n2 = knob_values(s, &knob_info[j], v2);
                 for (int y = 0; y < n2; y++) {
                     Ranked two = { .s = one.s, .order = all.n };
                     *knob_of(&two.s, &knob_info[j]) = v2[y];
@@ -181,7 +182,7 @@ static void search_breed(SchedSearch *s)
         Sched a = s->list.at[parent[search_random(s, n)]].sched, b = s->list.at[parent[search_random(s, n)]].sched;
         for (size_t i = 0; i < COUNT_OF(knob_info); i++) if (search_random(s, 2)) *knob_of(&a, &knob_info[i]) = *knob_of(&b, &knob_info[i]);
         const KnobInfo *k = &knob_info[search_random(s, (int)COUNT_OF(knob_info))];
-        int v[VALUES], values = knob_values(s->own, k, v);
+        int v[VALUES], values = knob_values(s, k, v);
         if (values) { int at = search_random(s, values + 1); *knob_of(&a, k) = at < values ? v[at] : 0; }
         added += list_add(s, &a);
     }

@@ -72,7 +72,7 @@ expect 0 'records read' "$SINTER" tune --import "$T/other.tsv"
 expect 0 'equal to the reference' "$SINTER" run "${net[@]}" --check
 printf 'a\tb\n' >"$T/bad.tsv"
 refuse 'line 1 is no record' "$SINTER" tune --import "$T/bad.tsv"
-refuse "kernels of the processor only, the device is 'null'" "$SINTER" tune "${net[@]}" --device null
+refuse "nothing can be measured: no kernel of this model runs on the device 'null'" "$SINTER" tune "${net[@]}" --device null
 expect 0 'trials' "$SINTER" tune "${net[@]}" --budget 1s --device cpu --rules "$ROOT/examples/relu.rules" --allow finite
 refuse "wrong.rules:2: rule 'drop_zero'" "$SINTER" tune "${net[@]}" --rules "$ROOT/examples/wrong.rules"
 refuse 'needs MODEL' "$SINTER" tune

@@ -3,7 +3,8 @@
  *     CALL=CODE     the call gives that CUresult          cuInit=100, cuMemAlloc_v2=2
  *     trap=CODE     a launch succeeds; the next wait gives CODE, and every call after it
  *     version=N     what cuDriverGetVersion says
- *     memory=N      bytes that the device has */
+ *     memory=N      bytes that the device has
+ *     best=N        time as events tell it: a launch takes 1 ms with groups of N threads, else 2 */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #define CALL __attribute__((visibility("default"))) int
 static size_t used;
 static int trapped;
+static double told_ms;                  /* of the launches so far, where time is told */
 static long calls;
 
 static long long told(const char *name, long long otherwise)
@@ -119,7 +121,7 @@ CALL cuEventRecord(void *e, void *s)
     FAIL_IF_TOLD;
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    *(double *)e = (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+    *(double *)e = told("best", 0) ? told_ms : (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
     return 0;
 }
 CALL cuEventSynchronize(void *e) { (void)e; FAIL_IF_TOLD; return 0; }
@@ -174,6 +176,7 @@ static int call_run(const Call *c)
     const Function *f = c->fn;
     void *param[96];
     if (!f) { memset((void *)(uintptr_t)c->clear, 0, c->nclear); return 0; }
+    told_ms += (long long)c->threads == told("best", 0) ? 1 : 2;
     for (int i = 0; i < c->nparam; i++) param[i] = (void *)(uintptr_t)&c->word[i];
     return f->launch(f->fn, c->groups, c->threads, (unsigned)f->cluster, c->shared, param, c->nparam);
 }

@@ -210,6 +210,24 @@ END
 equal "$T/wrap.onnxtxt" -d n=100        # a product that wraps is negative, whatever the compiler takes for granted
 equal "$T/pad.onnxtxt"                  # a row that is all padding has the padding's value
 
+# tune: the fastest of the candidates that are right is recorded, and used by the next run; an interrupt loses nothing that was found
+tune() { env SN_RECORDS="$T/tuned.sqlite" FAKE_CUDA=best=64 "$@"; }
+case_of tuned 'float[m,n] x' 'float[m,n] y' 'e = Abs(x)  y = Sqrt(e)'
+timeout -s INT 100 env SN_RECORDS="$T/tuned.sqlite" FAKE_CUDA=best=64 "$SINTER" tune "$T/tuned.onnxtxt" -d m=200 -d n=300 --device cuda --budget 90s >"$T/tuning" 2>&1 &
+tuning=$!
+for _ in $(seq 900); do grep -qs 'threads=64' "$T/tuning" && break; sleep .1; done
+sleep .5
+kill -INT "$(pgrep -P $tuning | head -n 1)" 2>/dev/null
+wait $tuning
+expect 0 '^[1-9][0-9]* records written' tune "$SINTER" tune --export "$T/tuned.tsv"
+ok 'the record has the device and the compiler' grep -qP 'fake GPU, 2 multiprocessors, sm_90a\tdriver for CUDA 13.0, fake NVRTC 1.0\tthreads=64\t' "$T/tuned.tsv"
+expect 0 '__launch_bounds__\(64' tune "$SINTER" explain "$T/tuned.onnxtxt" -d m=200 -d n=300 --device cuda --source
+expect 0 'equal to the reference interpreter' tune "$SINTER" run "$T/tuned.onnxtxt" -d m=200 -d n=300 --check --device cuda
+"$SINTER" explain "$T/tuned.onnxtxt" -d m=200 -d n=300 --device cuda --source | grep -q '__launch_bounds__(64' && bad 'tuned without records' || good
+case_of tuned_rows 'bfloat16[m,1024] x' 'bfloat16[m,1024] y' 'y = Softmax<axis = -1>(x)'
+FAKE_CUDA=best=64 SN_RECORDS=$T/rows.sqlite json 'j["trials"] >= 2' "$SINTER" tune "$T/tuned_rows.onnxtxt" -d m=9 --device cuda --budget 15s --json
+refuse 'nothing can be measured' env SN_RECORDS="$T/rows.sqlite" "$SINTER" tune "$T/tuned_rows.onnxtxt" -d m=9 --device cuda:sm_90a --budget 5s
+
 wrong() { local told=$1; shift; refuse "$1" env FAKE_CUDA="$told" "$SINTER" run examples/add_relu.onnxtxt -d n=7001 --device cuda; }
 wrong cuInit=100 'no NVIDIA GPU on this machine'
 wrong version=11000 'driver is too old: it serves CUDA 11\.0, 12\.0 or newer'
