@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { POINT = 64, TURNS = 16, MOST = 4096, ROW = 16, ROUNDS = 101, HEAT = 12 };
+enum { POINT = 64, TURNS = 16, MOST = 4096, ROW = 16, ROUNDS = 101, HEAT = 40 };
 enum { ALONE, PARTS, CHOSEN, FORMS };
 static float numbers[MOST * POINT];
 

@@ -16,10 +16,12 @@
 #define HUGE_PAGE    ((size_t)2 << 20)
 #define BIG_BLOCK    HUGE_PAGE /* from this size on a block is mapped on its own, on huge pages */
 #define SERIAL_PARTS 64 /* of a launch on one thread that may be cancelled */
-#define PACE_RUNS    3 /* of a launch that are timed, shared and alone */
+#define PACE_WARM    32 /* runs of a launch until it is timed: first ones touch new memory, and find threads asleep or on this processor */
+#define PACE_SHARED  (PACE_WARM + 8) /* runs after which its time in parts is known ... */
+#define PACE_ALONE   (PACE_SHARED + 8) /* ... and on one thread */
 #define PACE_LIFE    (1 << 14) /* runs until it is timed again: the other processors may have become free, or busy */
 #define PACE_LONG    500e-6 /* seconds from which a launch is shared without a trial */
-#define WORTH        3 /* hand-overs that a launch must last to be shared; and wakings that a list must, to wake threads */
+#define WORTH        8 /* hand-overs that a launch must last to be shared; and wakings that a list must, to wake threads */
 
 typedef struct Slot {
     void *scratch;
@@ -337,27 +339,27 @@ static Status launch_host(const Launch *launch, RtError *e)
 static int64_t launch_grain(const Launch *l, double cost)
 {
     const Pace *p = l->pace;
-    if (l->grain >= l->total || !p || p->runs < PACE_RUNS)
+    if (l->grain >= l->total || !p || p->runs < PACE_SHARED)
         return l->grain;
-    double whole = p->each * (double)l->total;
-    if (whole < WORTH * cost || (whole < PACE_LONG && (p->runs < 2 * PACE_RUNS || p->alone <= p->shared)))
+    double whole = p->each * (double)l->total, least = WORTH * cost;
+    if (whole < least || (whole < PACE_LONG && (p->runs < PACE_ALONE || p->alone < p->shared + cost)))
         return l->total;
-    return (int64_t)(cost / p->each) + 1;
+    return (int64_t)(least / p->each) + 1;
 }
 
-static void pace_least(int run, double *least, double seconds)
+static void pace_least(bool first, double *least, double seconds)
 {
-    if (!run || seconds < *least)
+    if (first || seconds < *least)
         *least = seconds;
 }
 
 static void pace_note(Pace *p, const LaunchRun *r, double seconds)
 {
-    if (r->done && p->runs < PACE_RUNS) {
-        pace_least(p->runs, &p->each, r->seconds / (double)r->done);
-        pace_least(p->runs, &p->shared, seconds);
-    } else if (p->runs < 2 * PACE_RUNS)
-        pace_least(p->runs - PACE_RUNS, &p->alone, seconds);
+    if (r->timed && p->runs < PACE_SHARED) {
+        pace_least(p->runs == PACE_WARM, &p->each, r->seconds / (double)r->done);
+        pace_least(p->runs == PACE_WARM, &p->shared, seconds);
+    } else if (r->timed)
+        pace_least(p->runs == PACE_SHARED, &p->alone, seconds);
     p->runs = p->runs < PACE_LIFE ? p->runs + 1 : 0;
 }
 
@@ -371,7 +373,7 @@ static bool lets_sleep(const Device *d, int n, const Launch *list, PoolCost cost
         const Launch *l = &list[i];
         if (l->host || l->total <= 0 || launch_grain(l, cost.awake) >= l->total)
             continue;
-        if (!l->pace || l->pace->runs < PACE_RUNS)
+        if (!l->pace || l->pace->runs < PACE_SHARED)
             return false;
         shared += l->pace->each * (double)l->total;
     }
@@ -400,10 +402,7 @@ static Status cpu_run(Device *d, int n, const Launch *list, int threads, volatil
         owner = pool_enter(d->pool);
     if (owner)
         lane->cost = pool_cost(d->pool);
-    if (owner && lets_sleep(d, n, list, lane->cost)) {
-        pool_leave(d->pool);
-        owner = false;
-    }
+    bool shares = owner && !lets_sleep(d, n, list, lane->cost);
     int slots = owner ? threads : 1;
     if (!lane_room(lane, slots, scratch)) {
         st = rt_fail(e, E_NOMEM, "no memory for %zu bytes of scratch for each of %d threads", scratch, slots);
@@ -416,10 +415,10 @@ static Status cpu_run(Device *d, int n, const Launch *list, int threads, volatil
             st = launch_host(l, e);
         } else if (l->total > 0) {
             LaunchRun r = { .launch = l, .fn = kernel_fn(l->kernel), .lane = lane, .cancel = cancel };
-            bool paced = l->pace && l->grain < l->total && threads > 1 && (owner || l->pace->runs >= PACE_RUNS);
-            r.timed = paced && l->pace->runs < 2 * PACE_RUNS;
+            bool paced = l->pace && l->grain < l->total && threads > 1 && (shares || l->pace->runs >= PACE_SHARED);
+            r.timed = paced && l->pace->runs >= PACE_WARM && l->pace->runs < PACE_ALONE;
             double begin = r.timed ? time_now() : 0;
-            int64_t grain = owner ? launch_grain(l, lane->cost.awake) : l->total;
+            int64_t grain = shares ? launch_grain(l, lane->cost.awake) : l->total;
             if (grain < l->total)
                 pool_run(d->pool, threads, l->total, grain, launch_part, &r);
             else

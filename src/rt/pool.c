@@ -39,7 +39,7 @@
 #define COST_TRIES   6 /* of each kind; the shortest counts */
 #define COST_NAPS    5
 #define COST_LIMIT   400e-6 /* seconds until a part no longer waits for the other */
-#define COST_AWAKE   2e-6 /* what is believed where nobody came */
+#define COST_AWAKE   0.5e-6 /* what is believed where nobody came */
 #define COST_ASLEEP  50e-6
 
 typedef struct Worker {

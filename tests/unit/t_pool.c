@@ -424,11 +424,11 @@ static void test_pace(void **state)
     assert_true(cost.awake > 0 && cost.awake < 1e-3 && cost.asleep > 0 && cost.asleep < 1e-3);
     assert_true(parts_of(v, (Pace){ 0 }, 100) > 1);      /* an estimate, at first */
     assert_int_equal(parts_of(v, (Pace){ 0 }, 4000), 1);
-    assert_int_equal(parts_of(v, (Pace){ .runs = 6, .each = 1e-13, .shared = 1e-9, .alone = 1e-9 }, 100), 1);    /* so short */
-    assert_true(parts_of(v, (Pace){ .runs = 6, .each = 1e-6, .shared = 2e-3, .alone = 1e-3 }, 100) > 1);         /* so long that no trial counts */
-    assert_int_equal(parts_of(v, (Pace){ .runs = 6, .each = 1e-7, .shared = 3e-4, .alone = 2e-4 }, 100), 1);     /* between: what was seen */
-    assert_true(parts_of(v, (Pace){ .runs = 6, .each = 1e-7, .shared = 2e-4, .alone = 3e-4 }, 100) > 1);
-    assert_int_equal(parts_of(v, (Pace){ .runs = 3, .each = 1e-7, .shared = 2e-4 }, 100), 1);                   /* the trial alone */
+    assert_int_equal(parts_of(v, (Pace){ .runs = 100, .each = 1e-13, .shared = 1e-9, .alone = 1e-9 }, 100), 1);    /* so short */
+    assert_true(parts_of(v, (Pace){ .runs = 100, .each = 1e-6, .shared = 2e-3, .alone = 1e-3 }, 100) > 1);         /* so long that no trial counts */
+    assert_int_equal(parts_of(v, (Pace){ .runs = 100, .each = 1e-7, .shared = 3e-4, .alone = 2e-4 }, 100), 1);     /* between: what was seen */
+    assert_true(parts_of(v, (Pace){ .runs = 100, .each = 1e-7, .shared = 2e-4, .alone = 3e-4 }, 100) > 1);
+    assert_int_equal(parts_of(v, (Pace){ .runs = 40, .each = 1e-7, .shared = 2e-4 }, 100), 1);                   /* the trial alone */
 }
 
 static void test_run_cancelled(void **state)
