@@ -244,9 +244,13 @@ SN_API sn_status sn_buffer_new(sn_program *program, size_t bytes, sn_buffer **bu
 
 /* Memory that somebody else allocated, borrowed while the buffer lives. address: on the CPU of the host, 64-byte alignment is not asked for; with CUDA a device
  * pointer of the device's primary context (PyTorch's, or what DLPack names: data + byte_offset). Runs and copies come after what
- * the device's default stream was given before; all other work of others on it must have ended before they begin; they have ended when they return. UNSUPPORTED on devices whose memory has no such addresses (OpenCL). */
+ * the device's default stream was given before; other work of others on it must have ended before they begin, or be followed (sn_program_follow); they have ended when they return. UNSUPPORTED on devices whose memory has no such addresses (OpenCL). */
 SN_API sn_status sn_buffer_wrap(sn_program *program, void *address, size_t bytes, sn_buffer **buffer, sn_error *err);
 SN_API void sn_buffer_free(sn_buffer *buffer);
+
+/* Runs and copies from now on come after what a stream of somebody else's has been given so far; nobody waits. stream: with CUDA a CUstream of the primary context; on other
+ * devices there is nothing to follow. DEVICE. */
+SN_API sn_status sn_program_follow(sn_program *program, void *stream, sn_error *err);
 
 /* Copies to or from the host; done when they return. INVALID when [offset, offset + bytes) is not inside. */
 SN_API sn_status sn_buffer_write(sn_buffer *buffer, size_t offset, const void *from, size_t bytes, sn_error *err);

@@ -201,8 +201,16 @@ static bool wants_gradient(PyObject *object)
     return wants;
 }
 
-/* By the type's table: a tenth of a microsecond, where the Python methods take ten. On a device only where the exporter works in the default stream, which runs follow
- * anyhow (sn_buffer_wrap); another stream has to be waited for, which __dlpack__ does. */
+static int follow(const CoreState *s, sn_program *program, void *stream)
+{
+    sn_error err;
+    if (!sn_program_follow(program, stream, &err)) return 0;
+    core_raise(s, &err);
+    return -1;
+}
+
+/* By the type's table: a tenth of a microsecond, where the Python methods take ten. Runs follow the default stream anyhow (sn_buffer_wrap), and another one where the exporter
+ * works in that. */
 static int borrow_exchange(const CoreState *s, sn_program *program, PyObject *object, int writable, sn_tensor *t, Held *h)
 {
     const DlExchange *x = dl_exchange(object);
@@ -216,7 +224,7 @@ static int borrow_exchange(const CoreState *s, sn_program *program, PyObject *ob
     if (dl_far((const int32_t[]){ d.device.type, d.device.id })) {
         if (d.device.type != own[0] || d.device.id != own[1]) return 0;
         if (x->current_stream(d.device.type, d.device.id, &stream)) goto no;
-        if ((uintptr_t)stream > 1) return 0;         /* 0 and 1: the default stream */
+        if ((uintptr_t)stream > 1 && follow(s, program, stream)) return -1;       /* 0 and 1: the default stream */
     }
     int done = borrow_tensor(s, program, &d, writable, t, h);
     if (done == 1) h->object = Py_NewRef(object);

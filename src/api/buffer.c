@@ -33,7 +33,7 @@ static void make_guarded(Ctx *cx, void *arg)
     RtError e = { .launch = -1 };
     void *at = NULL;
     if (c->wrap) {
-        if (t && t->api->follow) t->api->follow(t->device);
+        if (t && t->api->follow && t->api->follow(t->device, NULL, &e)) fail(cx, e.code, "%s", e.text);
         return;
     }
     if (!t) {
@@ -63,6 +63,26 @@ sn_status sn_buffer_wrap(sn_program *program, void *address, size_t bytes, sn_bu
 {
     BufferCall c = { .p = program, .address = address, .bytes = bytes, .wrap = true };
     return make(&c, buffer, err);
+}
+
+typedef struct FollowCall { sn_program *p; void *stream; } FollowCall;
+
+static void follow_guarded(Ctx *cx, void *arg)
+{
+    const FollowCall *c = arg;
+    api_need(cx, c->p, "program");
+    const Target *t = target_of(c->p);
+    RtError e = { .launch = -1 };
+    if (t && t->api->follow && t->api->follow(t->device, c->stream, &e)) fail(cx, e.code, "%s", e.text);
+}
+
+sn_status sn_program_follow(sn_program *program, void *stream, sn_error *err)
+{
+    Ctx cx;
+    FollowCall c = { program, stream };
+    if (program) ctx_of(&cx, program);
+    else ctx_quiet(&cx);
+    return api_report(&cx, guard_call(&cx, follow_guarded, &c), err);
 }
 
 void sn_buffer_free(sn_buffer *b)

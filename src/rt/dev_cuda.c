@@ -1029,7 +1029,22 @@ static const char *cuda_isa(Device *d) { return d->arch; }
 static int cuda_number(Device *d) { return d->index; }
 
 /* The default stream keeps the order by itself, and nobody waits. Lanes' own streams are apart from it: else nobody could use that while launches are recorded. */
-static void cuda_follow(Device *d) { atomic_store(&d->others, true); }
+static Status cuda_follow(Device *d, void *stream, RtError *e)
+{
+    void *event = NULL;
+    Status st = E_OK;
+    atomic_store(&d->others, true);
+    if (!stream || !d->card || (st = enter(d, e)))
+        return st;
+    CHECK(event_new(&event, CU_EVENT_QUIET), "an event cannot be made");
+    CHECK(event_record(event, stream), "an event cannot be recorded");
+    CHECK(stream_after(NULL, event, 0), "another stream cannot be followed");
+done:
+    if (event)
+        d->cu.event_free(event); /* the driver keeps it until it has happened */
+    leave(d);
+    return st;
+}
 static const char *cuda_command(Device *d) { return builder_command(d->builder); }
 
 const DeviceApi dev_cuda = {

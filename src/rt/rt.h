@@ -66,8 +66,8 @@ typedef struct DeviceApi {
     bool addresses;                     /* what alloc gives is an address to others as well, and memory that they allocated may be used */
     int place;                          /* what kind of device its memory is of, as DLPack numbers them (DLDeviceType): 1 the host, 2 CUDA, 4 OpenCL, 12 others */
     int (*number)(Device *d);           /* (optional) which one of that kind; 0 without it */
-    /* (optional) From now on all that the device does comes after what others have given its default stream before. */
-    void (*follow)(Device *d);
+    /* (optional) From now on all that the device does comes after what others have given a stream of theirs so far, and its default stream (NULL) at any time before. */
+    Status (*follow)(Device *d, void *stream, RtError *e);
     Status (*open)(Device **out, const Options *opt, RtError *e);
     void (*close)(Device *d);
     const char *(*describe)(Device *d);                     /* "AMD EPYC, 2 threads, avx512, cc 12.2.0" */

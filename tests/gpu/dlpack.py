@@ -35,6 +35,16 @@ def median_ms(f, n=30):
     return sorted(times)[n // 2] * 1e3
 
 
+def alone_us(f, n=300):
+    times = []
+    for _ in range(n):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        f()
+        times.append(time.perf_counter() - begin)
+    return sorted(times)[n // 2] * 1e6
+
+
 def values():
     for dtype, name, close in ((torch.float32, "f32", 1e-6), (torch.bfloat16, "bf16", 1e-2), (torch.float16, "f16", 2e-3)):
         p = program("Softmax", (name, ["m", "n"]), axis=-1)
@@ -75,9 +85,10 @@ def values():
             ("PyTorch", lambda: torch.add(x, y, out=room)), ("PyTorch, a new result", lambda: torch.add(x, y)), ("softmax and transpose with out=", lambda: pair(square, out=[turned])),
             ("PyTorch's", lambda: torch.softmax(square, -1).T.contiguous()), ("nothing but the wait", lambda: None)]
     side = torch.cuda.Stream()
+    print(f"the call alone, which has ended when it returns: {alone_us(rows[0][1]):.1f} us with out=; PyTorch's call and the wait for it {alone_us(lambda: (rows[3][1](), torch.cuda.current_stream().synchronize())):.1f} us", flush=True)
     print("add of 2^10 float32, us: " + ", ".join(f"{name} {median_ms(f, 300) * 1e3:.1f}" for name, f in rows), flush=True)
     with torch.cuda.stream(side):
-        print(f"in a stream of its own: {median_ms(rows[0][1], 300) * 1e3:.1f} us with out=", flush=True)
+        print(f"in a stream of its own: {median_ms(rows[0][1], 300) * 1e3:.1f} us with out=, the call alone {alone_us(rows[0][1]):.1f}", flush=True)
 
 
 def streams():
