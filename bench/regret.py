@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """regret.py SINTER MODEL [FLAG...]: each fused kernel against the kernels of its operators when nothing is fused.
 
-Kernels of both plans that share an operator belong together; of each such set the sum of its times is compared. Fused and unfused runs take turns (ROUNDS in the
-environment, default 9: processes, which find their kernels compiled after the first); times are medians. Sets under 2 us are left out of the count.
+Kernels of both plans that share an operator belong together; of each such set the sum of its times is compared. Fused and unfused runs take turns, each a process
+that measures the model's kernels in many runs and finds them compiled after the first; a set's figure is the median of the rounds' ratios, of two runs that follow
+one another, and behind it stands the interval in which that median lies with 95 %. There are ROUNDS of them (in the environment, default 9), and then more, up to
+MOST (default 41), until all intervals lie to one side of 1.02. Sets under 2 us are left out, and so are sets of the very same kernels in both plans, which are counted apart.
 What moves data (a Transpose) and has vanished into the addresses of the kernels before and after it belongs to these: they do its work."""
 import collections, json, os, statistics, subprocess, sys
 
 ROUNDS = int(os.environ.get("ROUNDS", "9"))
+MOST = max(ROUNDS, int(os.environ.get("MOST", "41")))
 NOISE = 0.002                             # ms
+LIMIT = 1.02
 
 
 def kernels(sinter, model, flags):
@@ -18,19 +22,26 @@ def kernels(sinter, model, flags):
     for i, segment in enumerate(json.loads(out.stdout)["segments"]):
         for j, k in enumerate(segment["kernels"]):
             if not k["once"]:
-                found.append((i, j, k["kind"], [(i, o) for o in k["operators"]], k["ms"] or 0, [(i, o) for o in k.get("moves", [])]))
+                found.append((i, j, k["kind"], [(i, o) for o in k["operators"]], k["ms"] or 0, [(i, o) for o in k.get("moves", [])], k["name"]))
     return found
 
 
-def main():
-    sinter, model, flags = sys.argv[1], sys.argv[2], sys.argv[3:]
-    times, plan = [collections.defaultdict(list), collections.defaultdict(list)], [None, None]
-    for r in range(ROUNDS + 1):
-        for way in (0, 1):
-            found = kernels(sinter, model, flags + (["--no-fuse"] if way else []))
-            plan[way] = found
-            for i, j, _, _, ms, _ in found if r else ():
-                times[way][i, j].append(ms)
+def interval(values):
+    """Of the median, by order statistics: as many of n fair coins fall on one side as lie outside of it, in 5 % of all cases."""
+    v, n, below, term = sorted(values), len(values), 0, 1.0
+    total, out = 2.0 ** n, 0.0
+    while below < n // 2:
+        out += term / total
+        if 2 * out > 0.05:
+            break
+        below += 1
+        term = term * (n - below + 1) / below
+    at = max(below - 1, 0)
+    return v[at], v[n - 1 - at]
+
+
+def grouped(plan):
+    """Sets of (way, segment, kernel), as lists."""
     parent = {}
 
     def root(x):
@@ -39,31 +50,58 @@ def main():
         return x
 
     for way in (0, 1):
-        for i, j, _, operators, _, _ in plan[way]:
+        for i, j, _, operators, *_ in plan[way]:
             for o in operators:
                 parent[root(o)] = root((way, i, j))
     computed = {o for k in plan[0] for o in k[3]}
     moved = {o for k in plan[1] for o in k[3] if o not in computed}
-    for i, j, _, _, _, moves in plan[0]:
+    for i, j, _, _, _, moves, _ in plan[0]:
         for o in moves:
             if o in moved:
                 parent[root(o)] = root((0, i, j))
-    sets = collections.defaultdict(lambda: [0.0, 0.0, 0, 0, []])
+    sets = collections.defaultdict(lambda: ([], []))
     for way in (0, 1):
-        for i, j, kind, operators, _, _ in plan[way]:
-            s = sets[root((way, i, j))]
-            s[way] += statistics.median(times[way][i, j])
-            s[2 + way] += 1
-            if way == 0:
-                s[4].append(f"{kind}: {', '.join(o for _, o in operators)}")
-    rows = sorted(((s[0] / s[1] if s[1] else 9.99, s) for s in sets.values() if max(s[0], s[1]) >= NOISE and s[2] and s[3]), key=lambda r: -r[0])
-    for ratio, s in rows:
-        print(f"{ratio:6.2f} {s[0]:9.3f} ms of {s[2]:3d} {s[1]:9.3f} ms of {s[3]:3d}  {'; '.join(s[4])[:150]}")
-    worse = [r for r in rows if r[0] > 1.02]
-    gone = sum(s[1] for s in sets.values() if not s[2])
-    total = sum(s[0] for _, s in rows), sum(s[1] for _, s in rows)
-    print(f"{os.path.basename(os.path.dirname(model)) or model}: {len(worse)} of {len(rows)} fused kernels above 1.02 of their parts; in all {total[0]:.3f} ms against {total[1]:.3f} ms, "
-          f"and {gone:.3f} ms of operators that need no kernel any more")
+        for k in plan[way]:
+            sets[root((way, k[0], k[1]))][way].append(k)
+    return list(sets.values())
+
+
+def main():
+    sinter, model, flags = sys.argv[1], sys.argv[2], sys.argv[3:]
+    ways = [flags, flags + ["--no-fuse"]]
+    sets = grouped([kernels(sinter, model, f) for f in ways])
+    both = [s for s in sets if s[0] and s[1]]
+    same = [sorted(k[6] for k in s[0]) == sorted(k[6] for k in s[1]) for s in both]
+    times, rounds = [collections.defaultdict(list), collections.defaultdict(list)], 0
+    while rounds < MOST:
+        for way in (0, 1):
+            for i, j, _, _, ms, *_ in kernels(sinter, model, ways[way]):
+                times[way][i, j].append(ms)
+        rounds += 1
+        if rounds < ROUNDS:
+            continue
+        rows, open_ = [], 0
+        for s, equal in zip(both, same):
+            spent = [[sum(times[way][k[0], k[1]][r] for k in s[way]) for r in range(rounds)] for way in (0, 1)]
+            middle = [statistics.median(t) for t in spent]
+            if max(middle) < NOISE:
+                continue
+            ratios = [a / b if b else 9.99 for a, b in zip(*spent)]
+            low, high = interval(ratios)
+            rows.append((statistics.median(ratios), low, high, middle, s, equal))
+            open_ += not equal and low <= LIMIT < high
+        if not open_:
+            break
+    rows.sort(key=lambda r: -r[0])
+    for ratio, low, high, middle, s, equal in rows:
+        text = "; ".join(f"{k[2]}: {', '.join(o for _, o in k[3])}" for k in s[0])
+        print(f"{ratio:6.2f} {low:5.2f}..{high:<5.2f}{'=' if equal else ' '} {middle[0]:9.3f} ms of {len(s[0]):3d} {middle[1]:9.3f} ms of {len(s[1]):3d}  {text[:140]}")
+    told = [r for r in rows if not r[5]]
+    worse = [r for r in told if r[0] > LIMIT]
+    gone = sum(statistics.median(times[1][k[0], k[1]]) for s in sets if not s[0] for k in s[1])
+    total = [sum(r[3][way] for r in rows) for way in (0, 1)]
+    print(f"{os.path.basename(os.path.dirname(model)) or model}: {len(worse)} of {len(told)} fused kernels above {LIMIT} of their parts ({open_} within the spread of {rounds} rounds), "
+          f"{len(rows) - len(told)} the same in both plans; in all {total[0]:.3f} ms against {total[1]:.3f} ms, and {gone:.3f} ms of operators that need no kernel any more")
 
 
 main()

@@ -67,7 +67,7 @@ static void fetch_ahead(LoopKernel *k, KBlock *b, const Dim *lane, int64_t rows,
 }
 
 /* Columns: each step down the rows lies far from the one before. What the second cache holds comes without being asked for. */
-enum { FETCH_ROWS = 8, FETCH_STRIDE = 512, FETCH_BYTES = 1 << 20 };
+enum { FETCH_ROWS = 8, FETCH_STRIDE = 512, FETCH_BYTES = 3 << 18 };
 static double buf_bytes(const LoopKernel *k, int buf)
 {
     const Node *n = k->buf.at[buf].node;
