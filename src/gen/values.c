@@ -307,6 +307,13 @@ static Range range_of(Printer *p, const KAddr *a, int nopnd, KVal *const *opnd)
     return r;
 }
 
+/* Scratch of a stream has room for whole vectors of rows, also of the tile that is not full. */
+static bool holds_vectors(const Printer *p, const KBuf *b)
+{
+    const LoopKernel *k = p->k;
+    return b->scratch && k->sub->kind == SUB_stream && k->vec_var && p->lane && p->lane->var == k->vec_var->var;
+}
+
 static const char *pointer(Printer *p, int buf, const char *off)
 {
     return strcmp(off, "0") ? arena_fmt(p->arena, "b%d + %s", buf, off) : arena_fmt(p->arena, "b%d", buf);
@@ -397,7 +404,7 @@ static void print_load(Printer *p, const KVal *v)
     }
     Dim *c = NULL, *rest;
     bool part = p->part;
-    if (b->panel) p->part = false;      /* filled up with zeros */
+    if (b->panel || holds_vectors(p, b)) p->part = false;      /* filled up with zeros; or with what nobody asks for */
     Range r = range_of(p, &v->at, v->nopnd, v->opnd);
     p->part = part;
     bool off_lanes = dim_lanes(p, v->at.off, v->nopnd, v->opnd);
@@ -713,7 +720,7 @@ void print_store(Printer *p, const KStmt *s)
             if (dim_is(p->k->vec_var->a, p->k->lanes / 2)) print_line(p, "%sst_f32h(%s, %s);", guard, to, h);
             else print_line(p, "%sstfew_f32h(%s, %s, %s);", guard, to, h, print_rem(p));
         }
-        else if (p->part) print_line(p, "%sstpart_%sv(%s, %s, %s);", guard, st, to, e, print_rem(p));
+        else if (p->part && !holds_vectors(p, b)) print_line(p, "%sstpart_%sv(%s, %s, %s);", guard, st, to, e, print_rem(p));
         else print_line(p, "%sst%s_%sv(%s, %s);", guard, p->k->stream && !strcmp(st, "f32") && !b->scratch && !b->read ? "nt" : "", st, to, e);
         return;
     }
