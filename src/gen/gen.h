@@ -142,6 +142,59 @@ int join_words(int n, const KernelSource *const *texts);                 /* of a
 /* gen_pack.c: the loop over the points of an elementwise kernel with k->pack > 1; how many points (packs) a group takes at a time. */
 int64_t print_packs(Printer *p, const LoopKernel *k, const SimtWords *w);
 void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource *out);
+/* ---- rows.c: what gen_rows.c prints: is it that form, and how are rows dealt out? ------------------------------------------------------------ */
+typedef struct RowSlot {                   /* elements of the row that are loaded or stored as vectors */
+    int buf; Dim *off; int npred; Pred *pred; DType dt;
+    int id, first, last;                /* loops that use it */
+    bool store, kept;                   /* kept: a value that a later loop may compute again needs it */
+    int nopnd;
+    enum { FROM_memory, FROM_ring, FROM_once } from;    /* once: one copy in shared memory serves all rows */
+    bool taken;                         /* the text so far takes single elements out of it */
+    int at;                             /* byte in a stage of the ring, or in what is fetched once */
+} RowSlot;
+typedef struct RowKept { const KVal *val; int first, last; int buf; Dim *off; } RowKept;     /* a value that later loops read back from buf */
+
+typedef struct Rows {
+    Printer p;
+    Ctx *cx; Arena *a; Graph *g; const LoopKernel *k;
+    Dim *var;                           /* of the row */
+    int64_t n;                          /* its length */
+    int nloop; const KBlock **loop;     /* bodies of the loops over the row */
+    VEC(RowSlot) slot;
+    VEC(RowKept) kept;
+    const RowSlot **slot_of;               /* by value id: the slot of a load */
+    int *kept_of;                       /* by value id: 1 + the RowKept that a load reads back */
+    int *holds;                         /* by value id: 1 + the RowKept that this value is */
+    int *stamp, scope;                  /* by value id: the scope in which it was printed last */
+    int e, v, w, rows;                  /* elements of a vector, vectors of a thread, threads of a row, rows of a block */
+    int cluster; int64_t part;          /* blocks of a row, elements of it in each */
+    int shift;                          /* elements of a line of memory, where rows begin inside one and are dealt from the line's beginning on; or 0 */
+    int need;                           /* registers of a thread for its part of the row */
+    int stages;                         /* of the ring, for each row; 0: none */
+    int steps, pieces, piece;           /* vectors of a thread in a piece, pieces of a block's part of a row, bytes of a piece */
+    int once, room, blocks;             /* bytes fetched once, of shared memory in all; blocks of a multiprocessor */
+    int released;                       /* the loop after which a stage is free */
+    bool again;                         /* kept values are computed again */
+    int soon;                           /* 1: the second cache is asked for the next row while this one is worked on; 2: for half of it */
+    bool paired, hinted, crowded;       /* two reductions are made at once; what is read and written once passes the caches; the compiler must not see what it might keep of an earlier loop */
+    int here;                           /* the loop being printed */
+    const KVal *apart;                  /* a difference in a loop that is joined to the one before: there it is to what the thread has, not to the row's */
+} Rows;
+typedef enum Pair { PAIR_none, PAIR_exp, PAIR_squares } Pair;    /* two reductions at once: a greatest element and a sum of exp(x - it), a sum and a sum of (x - mean)^2 */
+bool rows_find(Rows *r);                                         /* sorts loops, loads and stores */
+bool rows_shape(Rows *r, bool bulk);                             /* chooses threads and blocks; false: nothing serves */
+bool rows_in(const Rows *r, const KVal *v);                      /* Is it a value of an element? */
+RowSlot *rows_slot(Rows *r, int buf, const KAddr *at, bool store);
+bool rows_passes(const RowSlot *s);                                 /* loaded where it is used, and not kept */
+int rows_last(const Rows *r, const RowSlot *s, bool again);         /* the last loop that needs it */
+bool rows_exact(const Rows *r);                                  /* Have all threads the same number of whole vectors? */
+int rows_sure(const Rows *r);
+bool rows_varies(const Rows *r, const RowSlot *s);                  /* Is it another one for each row? */
+bool rows_whole_pieces(const Rows *r, const RowSlot *s);            /* Can the device copy a row of it by itself? */
+const RowSlot *rows_first(const Rows *r);
+bool rows_dropped(const Rows *r, int l, const KStmt *s);         /* a store that nobody sees */
+const KFold *rows_fold(const Rows *r, int l);                    /* the only one of a loop, or NULL */
+Pair rows_pair(const Rows *r, int l);                            /* how loop l and the next go together */
 /* gen_rows.c: rows kept in registers; false where that form does not serve, and nothing is done. */
 bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *w, bool bulk, KernelSource *out);      /* bulk: copies into shared memory run by themselves, blocks form clusters */
 void print_chunk(Printer *p, const KFold *f, const KLoop *o, ChunkPart part);

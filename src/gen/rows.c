@@ -1,0 +1,645 @@
+/* Rows on CUDA: is a kernel one whose rows are kept in registers, and how are they dealt out? gen_rows.c prints it.
+ *
+ * First what the loops over the row read and write: vectors of neighbours that are loaded once, values that a later loop reads back. Then the shape, of four: short rows,
+ * whose threads have few vectors each, so that many blocks hide each other's waits; longer ones, of as many blocks as registers allow; rows that fill the registers of
+ * a multiprocessor, whole, while the second cache is asked for the next; and the ring, where much is read alike by all rows: it is fetched into shared memory once.
+ * Each comes from counting registers, vectors in flight and bytes; the numbers below were measured. */
+#include "gen/gen.h"
+
+#include <string.h>
+
+/* Measured on an H200. */
+enum { MOST_THREADS = 512, BLOCK = 64,      /* threads of a row, of a block at least: small ones make room for the next rows sooner */
+    MANY_THREADS = 256, VECTORS = 5, VECTORS_WAITS = 7, VECTORS_COMMON = 8,      /* up to so many threads, each has no more vectors than these; where one reduction waits for another; where rows have much in common besides */
+    READ_WELL = 2,                           /* operands of a single loop that find room beside the rest */
+    WORDS = 40, WORDS_WELL = 56, WORDS_MOST = 72,            /* registers for the row in a thread; so many rather than more threads; where no more threads are to be had */
+    WORKING = 24, WORKING_KEPT = 16, RING_KEPT = 8, WORKING_SQUARES = 8, WIDE = 32, COMMON = 4, LEAST = 64,    /* registers beside the row's and the vectors that pass by; more where some threads keep less than others, where squares are added up after another reduction, for numbers of 64 bits; of a thread in all, at least */
+    FEW_THREADS = 128, FEW_WORKING = 8, IN_FLIGHT = 6500,    /* of a row, and what each needs besides; vectors of a multiprocessor with which memory is not busy yet */
+    ENOUGH_BLOCKS = 3,                      /* of a multiprocessor: more hardly help */
+    BUSY_WORDS = 48,                        /* so many of a thread, in one block: memory is kept busy by it alone */
+    REGISTERS = 65536,                      /* of a multiprocessor */
+    WHOLE_THREADS = 512, WHOLE_PAIRED = 768, WHOLE_LEAST = 256, WHOLE_WORKING = 20, WHOLE_LATE = 8,     /* of a row that has a multiprocessor to itself; that has two reductions; of one that shares it; registers besides; more for each vector that passes by */
+    SOON = 136 << 10, SOON_HALF = 100 << 10,      /* bytes of a multiprocessor's share of the second cache: rows that are asked for ahead */
+    BLOCKS = 2,                             /* of a multiprocessor hide each other's waits: where there are fewer, rows come through a ring */
+    /* the ring */
+    ROOM = 233472, ROOM_TAKEN = 1024,       /* bytes of shared memory of a multiprocessor; taken of it by each block */
+    RING_WORKING = 32, ROWS_AHEAD = 4, PIECES = 3,             /* a ring's rows at most; its pieces of a long row: each costs a barrier, so few and large ones */
+    WIDEST = 1024, ENOUGH = 640,            /* threads of a row at most; of a multiprocessor: more have too few registers each */
+    EIGHT = 8, EIGHT_LEAST = 288,           /* vectors of a thread where several things are fetched once: two pieces of four; threads then at least */
+    FITTING = 1024, FITTING_ONCE = 512,     /* the same where all threads have the same number of vectors; and some of them are read again by all rows: more in a thread wait less often */
+    VECTORS_MOST = 16,
+    LINE = 128 };                           /* bytes of a line of the caches */
+
+/* ---- is it ours? ----------------------------------------------------------------------------------------------------------------------- */
+static bool find_loops(Rows *r)
+{
+    const KBlock *b = r->k->body;
+    for (int i = 0; i < r->k->top->stmt.n; i++) if (r->k->top->stmt.at[i].kind == KS_loop) return false;
+    int most = 1;
+    for (int i = 0; i < b->stmt.n; i++) most += b->stmt.at[i].kind == KS_loop;
+    r->loop = NEWS(r->a, const KBlock *, most);
+    Dim *extent = NULL;
+    for (int i = 0; i < b->stmt.n; i++) {
+        if (b->stmt.at[i].kind != KS_loop) continue;
+        KLoop *o = b->stmt.at[i].loop;
+        if (o->vector || (r->nloop && o->var != r->var)) return false;
+        for (int j = 0; j < o->body->stmt.n; j++) {
+            const KStmt *s = &o->body->stmt.at[j];
+            if (s->kind == KS_loop || s->kind == KS_fold || (s->kind == KS_store && s->how != COMBINE_set)) return false;
+        }
+        r->var = o->var;
+        extent = o->extent;
+        r->loop[r->nloop++] = o->body;
+    }
+    if (!extent || !dim_is_const(extent) || extent->c < 1) return false;
+    r->n = extent->c;
+    return true;
+}
+
+bool rows_in(const Rows *r, const KVal *v) { return v->block->loop && v->block->loop->var == r->var; }
+
+/* Are the elements of the row neighbours in memory, and what else decides the address the same all along the row? */
+static bool together(Rows *r, const KAddr *at, int nopnd, KVal *const *opnd)
+{
+    Dim *c, *rest;
+    for (int i = 0; i < nopnd; i++) if (rows_in(r, opnd[i])) return false;
+    for (int i = 0; i < at->npred; i++) if (dim_uses(at->pred[i].e, r->var->var) || dim_uses(at->pred[i].n, r->var->var)) return false;
+    return dim_uses(at->off, r->var->var) && dim_linear(r->g, at->off, r->var->var, &c, &rest) && dim_is(c, 1);
+}
+
+/* Does every vector of e elements of the row begin at a multiple of e? */
+static bool aligned(const Rows *r, Dim *off, int e)
+{
+    if (r->n % e || off->c % e) return false;
+    if (off->kind != DIM_sum) return off == r->var;
+    for (int i = 0; i < off->n; i++)
+        if (off->term[i].coef % e && !(off->term[i].n == 1 && off->term[i].factor[0] == r->var)) return false;
+    return true;
+}
+
+RowSlot *rows_slot(Rows *r, int buf, const KAddr *at, bool store)
+{
+    for (int i = 0; i < r->slot.n; i++) {
+        RowSlot *s = &r->slot.at[i];
+        if (s->buf == buf && s->off == at->off && s->store == store && s->npred == at->npred && (!at->npred || s->pred == at->pred)) return s;
+    }
+    return NULL;
+}
+
+/* Sorts the loads and stores of the loops: read back from an earlier loop, a vector, or neither. */
+static void find_slots(Rows *r)
+{
+    for (int l = 0; l < r->nloop; l++) {
+        const KBlock *b = r->loop[l];
+        for (int i = 0; i < b->stmt.n; i++) {
+            const KStmt *s = &b->stmt.at[i];
+            if (s->kind == KS_store) {
+                RowKept q = { s->val, l, l, s->buf, s->at.off };
+                if (rows_in(r, s->val)) vec_push(r->a, &r->kept, q);
+                if (r->k->buf.at[s->buf].scratch || !together(r, &s->at, s->nopnd, s->opnd) || rows_slot(r, s->buf, &s->at, true)) continue;
+                RowSlot t = { .buf = s->buf, .off = s->at.off, .npred = s->at.npred, .pred = s->at.pred, .dt = s->val->dt, .id = r->slot.n, .first = l, .last = l, .store = true, .nopnd = s->nopnd };
+                vec_push(r->a, &r->slot, t);
+            }
+            if (s->kind != KS_val || s->val->kind != KV_load) continue;
+            const KVal *v = s->val;
+            int from = 0;
+            for (int q = 0; q < r->kept.n; q++)
+                if (r->kept.at[q].buf == v->buf && r->kept.at[q].off == v->at.off && r->kept.at[q].first < l && !v->at.npred) from = q + 1;
+            if (from) {
+                r->kept_of[v->id] = from;
+                r->holds[r->kept.at[from - 1].val->id] = from;
+                r->kept.at[from - 1].last = l;
+                continue;
+            }
+            if (!together(r, &v->at, v->nopnd, v->opnd)) continue;
+            RowSlot *t = rows_slot(r, v->buf, &v->at, false);
+            if (!t) {
+                RowSlot n = { .buf = v->buf, .off = v->at.off, .npred = v->at.npred, .pred = v->at.pred, .dt = v->dt, .id = r->slot.n, .first = l, .nopnd = v->nopnd };
+                vec_push(r->a, &r->slot, n);
+                t = &r->slot.at[r->slot.n - 1];
+            }
+            t->last = l;
+        }
+    }
+    for (int l = 0; l < r->nloop; l++)
+        for (int i = 0; i < r->loop[l]->stmt.n; i++) {
+            const KStmt *s = &r->loop[l]->stmt.at[i];
+            if (s->kind == KS_val && s->val->kind == KV_load && !r->kept_of[s->val->id] && together(r, &s->val->at, s->val->nopnd, s->val->opnd))
+                r->slot_of[s->val->id] = rows_slot(r, s->val->buf, &s->val->at, false);
+        }
+}
+
+/* What is read from memory that an earlier loop wrote and that is not handed on in registers: other threads may have written it. */
+static bool reads_own(const Rows *r)
+{
+    for (int l = 0; l < r->nloop; l++)
+        for (int i = 0; i < r->loop[l]->stmt.n; i++) {
+            const KStmt *s = &r->loop[l]->stmt.at[i];
+            if (s->kind == KS_val && s->val->kind == KV_load && !r->kept_of[s->val->id] && r->k->buf.at[s->val->buf].write) return true;
+        }
+    return false;
+}
+
+/* ---- shape ------------------------------------------------------------------------------------------------------------------------------- */
+/* What only one loop reads, and not the first, is loaded where it is used: the row need not wait for it. */
+bool rows_passes(const RowSlot *s) { return s->from == FROM_once || (s->first == s->last && s->first > 0 && !s->kept); }
+
+/* The last loop that a slot is taken from: a value that is computed again needs what it was computed of. */
+int rows_last(const Rows *r, const RowSlot *s, bool again)
+{
+    int last = s->last;
+    for (int q = 0; again && q < r->kept.n; q++)
+        if (r->holds[r->kept.at[q].val->id] == q + 1 && r->kept.at[q].last > last && r->kept.at[q].first >= s->first) last = r->kept.at[q].last;
+    return last;
+}
+
+/* Registers that a vector of the row needs from one loop to the next, where they are most: what a loop reads last makes room for what it hands on. */
+static int words_kept(const Rows *r, bool again)
+{
+    int most = 1, read = 0, words = 0;
+    for (int i = 0; i < r->slot.n; i++)
+        if (!r->slot.at[i].store && !rows_passes(&r->slot.at[i])) { read++; words += (r->e * (int)dtype_size(r->slot.at[i].dt) + 3) / 4; }
+    if (r->nloop == 1 && read > READ_WELL) most = words;       /* a single loop: all that it reads is asked for before */
+    for (int l = 0; l < r->nloop; l++) {
+        int w = 0;
+        for (int i = 0; i < r->slot.n; i++) {
+            const RowSlot *s = &r->slot.at[i];
+            if (!s->store && s->from != FROM_once && s->first <= l && l < rows_last(r, s, again)) w += (r->e * (int)dtype_size(s->dt) + 3) / 4;
+        }
+        for (int q = 0; q < r->kept.n && !again; q++)
+            if (r->holds[r->kept.at[q].val->id] && r->kept.at[q].first <= l && l < r->kept.at[q].last) w += r->e * (int)dtype_size(dtype_info[r->kept.at[q].val->dt].compute) / 4;
+        if (w > most) most = w;
+    }
+    return most;
+}
+
+static bool choose_vector(Rows *r)
+{
+    int least = 16, vectors = 0;
+    for (int i = 0; i < r->slot.n; i++) {
+        int size = (int)dtype_size(r->slot.at[i].dt);
+        if (size < least) least = size;
+        vectors++;
+    }
+    if (!vectors) return false;
+    for (r->e = least >= 16 ? 1 : 16 / least; r->e > 8; r->e /= 2) { }
+    for (; r->e > 1; r->e /= 2) {
+        bool ok = true;
+        for (int i = 0; i < r->slot.n; i++) ok &= aligned(r, r->slot.at[i].off, r->e);
+        if (ok) break;
+    }
+    return true;
+}
+
+static void mark_kept(Rows *r, bool again)
+{
+    r->again = again;
+    for (int i = 0; i < r->slot.n; i++) r->slot.at[i].kept = again && rows_last(r, &r->slot.at[i], true) > r->slot.at[i].last;
+}
+
+/* Numbers of 64 bits that are folded take twice the registers in all that is done with them. */
+static int wide_folds(const Rows *r)
+{
+    for (int l = 0; l < r->nloop; l++)
+        for (int i = 0; i < r->loop[l]->stmt.n; i++)
+            if (r->loop[l]->stmt.at[i].kind == KS_update && dtype_size(dtype_info[r->loop[l]->stmt.at[i].fold->dt].compute) == 8) return WIDE;
+    return 0;
+}
+
+bool rows_exact(const Rows *r) { return (int64_t)r->v * r->w * r->e * r->cluster == r->n && !r->shift; }
+
+/* Of the vectors of a thread, how many lie in the row whichever thread and block it is: these need no test. */
+int rows_sure(const Rows *r)
+{
+    const int64_t least = r->n - (r->cluster - 1) * r->part, n = (least < r->part ? least : r->part) / ((int64_t)r->w * r->e);
+    return n < 0 ? 0 : n < r->v ? (int)n : r->v;
+}
+
+/* Does a loop hand values on to a later one, in registers? */
+static bool keeps_values(const Rows *r)
+{
+    for (int q = 0; q < r->kept.n && !r->again; q++) if (r->holds[r->kept.at[q].val->id] == q + 1) return true;
+    return false;
+}
+
+/* ---- two reductions at once ---- */
+bool rows_dropped(const Rows *r, int l, const KStmt *s)
+{
+    if (r->k->buf.at[s->buf].scratch) return true;      /* read back from registers only */
+    for (int m = l + 1; m < r->nloop; m++)
+        for (int i = 0; i < r->loop[m]->stmt.n; i++) {
+            const KStmt *o = &r->loop[m]->stmt.at[i];
+            if (o->kind == KS_store && o->buf == s->buf && o->at.off == s->at.off && !o->at.npred) return true;   /* written over in the end */
+        }
+    return false;
+}
+
+/* The same element of the row, of two loops? */
+static bool same_element(const Rows *r, const KVal *a, const KVal *b)
+{
+    if (b->kind == KV_load && r->kept_of[b->id]) b = r->kept.at[r->kept_of[b->id] - 1].val;
+    if (a == b) return true;
+    if (a->kind != b->kind || a->dt != b->dt) return false;
+    if (a->kind == KV_load) return r->slot_of[a->id] && r->slot_of[a->id] == r->slot_of[b->id] && a->imm.u == b->imm.u;
+    return a->kind == KV_cast && same_element(r, a->in[0], b->in[0]);
+}
+
+const KFold *rows_fold(const Rows *r, int l)
+{
+    const KFold *f = NULL;
+    if (l >= r->nloop) return NULL;
+    for (int i = 0; i < r->loop[l]->stmt.n; i++) {
+        const KStmt *s = &r->loop[l]->stmt.at[i];
+        if (s->kind == KS_store ? !rows_dropped(r, l, s) : s->kind == KS_update ? f || s->fold->dt != DT_f32 : s->val->kind == KV_check) return NULL;
+        if (s->kind == KS_update) f = s->fold;
+    }
+    return f;
+}
+
+/* How loop l and the next go together. */
+Pair rows_pair(const Rows *r, int l)
+{
+    const KFold *a = rows_fold(r, l), *b = rows_fold(r, l + 1);
+    if (!a || !b || a->mul_a || !a->value || b->kind != FOLD_sum || r->w <= 32 || !r->paired) return PAIR_none;
+    const KVal *e = b->mul_a ? b->mul_a : b->value->kind == KV_ew && b->value->op == OP_exp ? b->value->in[0] : NULL;
+    if (!e || e->kind != KV_ew || e->op != OP_sub || e->dt != DT_f32 || !rows_in(r, e) || rows_in(r, e->in[1]) || (b->mul_a && b->mul_a != b->mul_b)) return PAIR_none;
+    if (!same_element(r, a->value, e->in[0])) return PAIR_none;
+    for (int q = 0; q < r->kept.n && !r->again; q++) {
+        const RowKept *k = &r->kept.at[q];
+        if (r->holds[k->val->id] == q + 1 && k->first == l + 1 && (b->mul_a || k->val != b->value)) return PAIR_none;
+    }
+    return b->mul_a ? a->kind == FOLD_sum ? PAIR_squares : PAIR_none : a->kind == FOLD_max ? PAIR_exp : PAIR_none;
+}
+
+static int working(const Rows *r)
+{
+    int n = WORKING + wide_folds(r);
+    if (keeps_values(r) && !rows_exact(r)) n += WORKING_KEPT;
+    const bool squares = r->nloop > 1 && rows_fold(r, 1) && rows_fold(r, 1)->mul_a;
+    if (squares) n += WORKING_SQUARES;
+    for (int i = 0; i < r->slot.n; i++) if (!r->slot.at[i].store && r->slot.at[i].from == FROM_memory && rows_passes(&r->slot.at[i])) n += (r->e * (int)dtype_size(r->slot.at[i].dt) + 3) / 4;
+    return squares && r->need + n == LEAST ? n + 1 : n;      /* of the least, none are left over */
+}
+
+static int outside(Rows *r, const KVal *v)
+{
+    if (!v || v->kind == KV_const || r->stamp[v->id] == r->scope) return 0;
+    r->stamp[v->id] = r->scope;
+    if (!rows_in(r, v)) return (int)(dtype_size(dtype_info[v->dt].compute) + 3) / 4;
+    int n = 0;
+    for (int i = 0; i < v->nin; i++) n += outside(r, v->in[i]);
+    for (int i = 0; i < v->nopnd; i++) n += outside(r, v->opnd[i]);
+    return n;
+}
+
+/* Registers of what loops use and rows or all of them have in common. */
+static int words_outside(Rows *r)
+{
+    int n = 0;
+    r->scope++;
+    for (int l = 0; l < r->nloop; l++)
+        for (int i = 0; i < r->loop[l]->stmt.n; i++) {
+            const KStmt *s = &r->loop[l]->stmt.at[i];
+            if (s->kind == KS_store) n += outside(r, s->val);
+            if (s->kind == KS_update) n += outside(r, s->fold->value) + outside(r, s->fold->mul_a) + outside(r, s->fold->mul_b);
+        }
+    return n;
+}
+
+/* Registers for that, where blocks come and go. */
+static int common(Rows *r, int64_t v) { return words_outside(r) <= COMMON ? 0 : v > VECTORS ? 32 : 8; }
+
+static void take_shape(Rows *r, int w, int64_t v, int each, int besides)
+{
+    r->w = w; r->v = (int)v; r->need = (int)v * each; r->cluster = 1; r->stages = 0; r->part = v * w * r->e; r->shift = 0;
+    r->rows = w > 32 ? 1 : r->k->sched.rows ? r->k->sched.rows : BLOCK / w;
+    int threads = r->w * r->rows > 128 ? (r->w * r->rows + 127) / 128 * 128 : r->w * r->rows;      /* warps come in fours */
+    int registers = (r->need + working(r) > LEAST ? r->need + working(r) : LEAST) + besides;
+    r->blocks = REGISTERS / (threads * registers) > 1 ? REGISTERS / (threads * registers) : 1;
+}
+
+/* No more threads than a row of so many vectors has use for, v for each; a power of two within a warp. */
+static int tight(int64_t nvec, int64_t v, int w) { return w <= 32 ? w : (int)(((nvec + v - 1) / v + 31) / 32 * 32); }
+
+/* Reductions that follow one another: each is waited for. */
+static int reductions(const Rows *r)
+{
+    int n = 0;
+    for (int l = 0; l < r->nloop; l++)
+        for (int i = 0; i < r->loop[l]->stmt.n; i++)
+            if (r->loop[l]->stmt.at[i].kind == KS_update) { n++; break; }
+    return n;
+}
+
+static int in_flight(const Rows *r) { return r->blocks * r->rows * r->w * r->v; }      /* vectors of rows that a multiprocessor has asked for, or holds */
+
+/* Do all rows read something again when they are nearly done? That wait is hidden by other blocks only. */
+static bool reads_late(const Rows *r)
+{
+    for (int i = 0; i < r->slot.n; i++) if (!r->slot.at[i].store && rows_passes(&r->slot.at[i])) return true;
+    return false;
+}
+
+/* Fewer threads with more of the row each, where more of it is in flight then. */
+static void take_few(Rows *r, int64_t nvec, int besides)
+{
+    const Rows many = *r;
+    const int64_t v = (nvec + FEW_THREADS - 1) / FEW_THREADS;
+    if (v <= VECTORS_MOST && v * words_kept(r, r->again) <= WORDS_MOST) take_shape(r, tight(nvec, v, FEW_THREADS), v, words_kept(r, r->again), common(r, v) + besides);
+    if (in_flight(r) <= in_flight(&many)) *r = many;
+}
+
+/* Short rows: few vectors for each thread, the threads of a warp or some. */
+static bool choose_short(Rows *r)
+{
+    int64_t nvec = (r->n + r->e - 1) / r->e;
+    mark_kept(r, false);
+    int each = words_kept(r, false);
+    for (int w = 8; w <= MANY_THREADS; w *= 2) {
+        int64_t v = (nvec + w - 1) / w;
+        if (v > (w > 32 && words_outside(r) > COMMON ? VECTORS_COMMON : w == 32 && reductions(r) > 1 ? VECTORS_WAITS : VECTORS) || (v * each > WORDS && !(v == 1 && each <= 96))) continue;
+        take_shape(r, tight(nvec, v, w), v, each, common(r, v));
+        if (w > FEW_THREADS && !rows_exact(r) && reads_late(r)) take_few(r, nvec, reductions(r) > 1 ? FEW_WORKING : 0);
+        return true;
+    }
+    return false;
+}
+
+bool rows_varies(const Rows *r, const RowSlot *s)
+{
+    for (int i = 0; i < r->k->npar; i++) if (dim_uses(s->off, r->k->par[i].var->var)) return true;
+    return false;
+}
+
+/* Elements of a line of memory, of the smallest, if rows begin inside one; or 0. */
+static int lines(const Rows *r)
+{
+    int least = 16;
+    bool inside = false;
+    for (int i = 0; i < r->slot.n; i++) {
+        const RowSlot *s = &r->slot.at[i];
+        if (!rows_varies(r, s)) continue;
+        if ((int)dtype_size(s->dt) < least) least = (int)dtype_size(s->dt);
+        inside |= r->n * (int64_t)dtype_size(s->dt) % LINE != 0;
+    }
+    return inside ? LINE / least : 0;
+}
+
+/* Longer ones: the registers are filled with rows, of as many blocks as there is room for. What loops hand on is kept if enough blocks fit then, else computed again if more
+ * do. Of one block, only a row that makes its loads wait once, is long enough to keep memory busy, and the same for all threads; or where nothing else serves (`any`). */
+static bool choose_plain(Rows *r, bool any)
+{
+    const Sched *want = &r->k->sched;
+    int64_t nvec = (r->n + r->e - 1) / r->e;
+    int best = 0, best_w = 0, best_words = 0;
+    bool best_again = false;
+    for (int again = want->again == 2; again < (want->again == 1 ? 1 : 2) && best < ENOUGH_BLOCKS; again++) {
+        mark_kept(r, again);
+        int each = words_kept(r, r->again);
+        for (int w = want->threads ? want->threads : MANY_THREADS; w <= (want->threads ? want->threads : MOST_THREADS); w += 128) {
+            int64_t v = (nvec + w - 1) / w;
+            if (!want->threads && (v > VECTORS_MOST || v * each > WORDS_MOST)) continue;
+            take_shape(r, tight(nvec, v, w), v, each, common(r, v));
+            if (r->blocks > best || (r->blocks == best && again == best_again && best < ENOUGH_BLOCKS && best_words > WORDS_WELL)) { best = r->blocks; best_w = w; best_again = again; best_words = r->need; }
+        }
+    }
+    if (!best) return false;
+    mark_kept(r, best_again);
+    int64_t v = (nvec + best_w - 1) / best_w;
+    take_shape(r, tight(nvec, v, best_w), v, words_kept(r, r->again), common(r, v));
+    if (want->blocks) r->blocks = want->blocks;
+    if (!want->threads && !want->blocks && r->blocks <= ENOUGH_BLOCKS && in_flight(r) < IN_FLIGHT) take_few(r, nvec, 0);
+    return any || r->blocks >= BLOCKS || (reductions(r) == 1 && r->need >= BUSY_WORDS && rows_exact(r));
+}
+
+/* ---- rows that fill a multiprocessor ------------------------------------------------------------------------------------------------------------ */
+/* How many vectors do all rows read alike? */
+static int alike(const Rows *r)
+{
+    int n = 0;
+    for (int i = 0; i < r->slot.n; i++) n += !r->slot.at[i].store && !rows_varies(r, &r->slot.at[i]);
+    return n;
+}
+
+/* Can the device copy a row of it by itself? Whole pieces of 16 bytes whose address is known beforehand. */
+bool rows_whole_pieces(const Rows *r, const RowSlot *s)
+{
+    const int64_t size = (int64_t)dtype_size(s->dt);
+    return !s->store && !s->npred && !s->nopnd && !r->k->buf.at[s->buf].write && r->n * size % 16 == 0 && aligned(r, s->off, size >= 16 ? 1 : (int)(16 / size));
+}
+
+/* Long rows, of which a multiprocessor holds one or two: they are dealt out from a line of memory's beginning on, two reductions are made at once, and while one is worked on, the
+ * second cache is asked for the row that comes next, or half of it, as far as it has room. */
+static void deal_long(Rows *r, bool bulk)
+{
+    const Sched *want = &r->k->sched;
+    const int line = want->lines == 1 ? 0 : lines(r);
+    if (r->w <= 32 || r->blocks > BLOCKS || !bulk) return;
+    if (line) {
+        const int64_t nvec = (r->n + r->e - 1) / r->e + line / r->e - 1, v = (nvec + r->w - 1) / r->w;
+        const int blocks = r->blocks;
+        take_shape(r, v > r->v ? tight(nvec, v, r->w) : r->w, v, words_kept(r, r->again), common(r, v));
+        r->blocks = blocks;
+        r->shift = line;
+    }
+    int64_t bytes = 0;
+    for (int i = 0; i < r->slot.n; i++)
+        if (rows_varies(r, &r->slot.at[i]) && rows_whole_pieces(r, &r->slot.at[i])) bytes += r->n * (int64_t)dtype_size(r->slot.at[i].dt);
+    bytes *= r->blocks;
+    r->soon = want->ahead ? want->ahead - 1 : bytes <= SOON ? 1 : reductions(r) == 1 && r->blocks == 1 && bytes / 2 <= SOON_HALF ? 2 : 0;
+    r->paired = true;
+    r->crowded = r->nloop > 1 && rows_pair(r, 0) == PAIR_squares;
+}
+
+/* As many threads as registers suffice for: one block, or two that share them. */
+static bool choose_whole(Rows *r)
+{
+    const int most = reductions(r) > 1 ? WHOLE_PAIRED : WHOLE_THREADS, line = lines(r);
+    const int64_t nvec = (r->n + r->e - 1) / r->e + (line ? line / r->e - 1 : 0);
+    mark_kept(r, true);
+    if (alike(r) > 1 || words_outside(r) > COMMON || r->k->sched.ring) return false;
+    int working = WHOLE_WORKING + wide_folds(r);
+    for (int i = 0; i < r->slot.n; i++) if (!r->slot.at[i].store && rows_passes(&r->slot.at[i])) working += WHOLE_LATE;
+    for (int turn = 2 * BLOCKS - 1; turn >= 0; turn--)      /* the same for all threads, if that can be */
+        for (int blocks = turn / 2 + 1, w = most / blocks; w >= WHOLE_LEAST; w -= 128) {
+            const int64_t v = (nvec + w - 1) / w;
+            const int registers = REGISTERS / blocks / w / 8 * 8;
+            if (v * words_kept(r, true) + working > (registers < 255 ? registers : 255) || (turn % 2 && nvec % w)) continue;
+            take_shape(r, tight(nvec, v, w), v, words_kept(r, true), 0);
+            r->blocks = blocks;
+            return true;
+        }
+    return false;
+}
+
+/* ---- the ring ------------------------------------------------------------------------------------------------------------------------------ */
+/* Which loads go through the ring, which are fetched once. Bytes of an element of each. */
+static void ring_slots(Rows *r, int once, int64_t *ring, int64_t *fetched)
+{
+    *ring = *fetched = 0;
+    r->released = 0;
+    for (int i = 0; i < r->slot.n; i++) {
+        RowSlot *s = &r->slot.at[i];
+        int64_t size = (int64_t)dtype_size(s->dt);
+        s->from = FROM_memory;
+        if (size * r->e < 4 || !rows_whole_pieces(r, s)) continue;
+        if (rows_varies(r, s)) {
+            s->from = FROM_ring;
+            *ring += size;
+            if (s->first > r->released) r->released = s->first;
+        } else if (once > 0) {
+            once--;
+            s->from = FROM_once;
+            *fetched += size;
+        }
+    }
+}
+
+const RowSlot *rows_first(const Rows *r)
+{
+    for (int i = 0; i < r->slot.n; i++) if (r->slot.at[i].from == FROM_ring) return &r->slot.at[i];
+    return NULL;
+}
+
+/* How a row is dealt to the blocks of a cluster: whole lines of memory each. Rows that begin inside a line are dealt to threads from the line's beginning on, so that all that
+ * is read and written at a time is whole lines. false: blocks would have nothing to do. Gives the vectors of a block. */
+static bool deal(Rows *r, int cluster, int64_t *vectors)
+{
+    const int64_t nvec = (r->n + r->e - 1) / r->e;
+    int least = 16;
+    r->shift = 0;
+    for (int i = 0; i < r->slot.n; i++) if (r->slot.at[i].from == FROM_ring && (int)dtype_size(r->slot.at[i].dt) < least) least = (int)dtype_size(r->slot.at[i].dt);
+    const int line = LINE / least;
+    for (int i = 0; i < r->slot.n; i++) if (r->n * (int64_t)dtype_size(r->slot.at[i].dt) % LINE) r->shift = line;
+    for (int i = 0; i < r->slot.n; i++)       /* copies are of whole pieces of 16 bytes */
+        if (r->slot.at[i].from == FROM_ring && !aligned(r, rows_first(r)->off, dtype_size(r->slot.at[i].dt) >= 16 ? 1 : (int)(16 / dtype_size(r->slot.at[i].dt)))) r->shift = 0;
+    int64_t share = (nvec + cluster - 1) / cluster;
+    if (cluster > 1) share = (share + line / r->e - 1) / (line / r->e) * (line / r->e);
+    r->part = share * r->e;
+    *vectors = share + (r->shift ? line / r->e - 1 : 0);
+    return (cluster - 1) * share < nvec;
+}
+
+/* The shape for w threads a row and `cluster` blocks: false when it does not fit. Gives the threads that a multiprocessor has then. */
+static bool ring_fits(Rows *r, int w, int cluster, bool again, int once, int *resident)
+{
+    int64_t vectors, ring, fetched;
+    ring_slots(r, once, &ring, &fetched);
+    mark_kept(r, again);
+    if (!ring || w <= 32 || !deal(r, cluster, &vectors)) return false;
+    w = tight(vectors, (vectors + w - 1) / w, w);
+    const int64_t v = (vectors + w - 1) / w, dealt = r->part;
+    const int shift = r->shift;
+    if (v > VECTORS_MOST) return false;
+    take_shape(r, w, v, words_kept(r, again), 0);
+    r->cluster = cluster; r->part = dealt; r->shift = shift;
+    if (!again && r->need > WORDS) return false;
+    if (r->need + RING_WORKING + wide_folds(r) + (keeps_values(r) && !rows_exact(r) ? RING_KEPT : 0) > REGISTERS / ((w + 127) / 128 * 128) / 8 * 8) return false;      /* warps come in fours, registers in eights */
+    if (r->k->sched.blocks) r->blocks = r->k->sched.blocks;
+    for (; r->blocks > 0; r->blocks--) {
+        int64_t part = v * w * r->e, parts = 1024 * cluster, keep = (fetched * r->part + 127) / 128 * 128, row = (ring * part + 127) / 128 * 128;
+        int64_t room = ROOM / r->blocks - ROOM_TAKEN - parts - keep - 1024;
+        if (room < 0) continue;
+        r->steps = (int)v; r->pieces = 1; r->piece = (int)row;
+        r->stages = room / row < ROWS_AHEAD ? (int)(room / row) : ROWS_AHEAD;
+        int asked = r->k->sched.ring;
+        if (r->stages < 2 || asked > 1) {            /* long rows: piece by piece */
+            if (r->released) continue;
+            for (r->steps = 1; (ring * (r->steps + 1) * w * r->e + 127) / 128 * 128 * PIECES <= room && 2 * r->steps < v; r->steps++) { }
+            if (asked > 1) r->steps = (int)((v + asked - 1) / asked);
+            r->pieces = (int)((v + r->steps - 1) / r->steps);
+            r->piece = (int)((ring * r->steps * w * r->e + 127) / 128 * 128);
+            r->stages = (int)(room / r->piece);
+            if (r->stages < 2 || (!asked && (int64_t)r->stages * r->piece * 4 < row * 5)) continue;
+        }
+        r->once = (int)keep;
+        r->room = (int)(keep + (int64_t)r->stages * r->piece + parts + 8 * (2 * r->stages + 3 + 2 * (cluster > 1)));
+        int64_t at = 0, first = 0;
+        for (int i = 0; i < r->slot.n; i++) {
+            RowSlot *s = &r->slot.at[i];
+            int64_t size = (int64_t)dtype_size(s->dt);
+            if (s->from == FROM_ring) { s->at = (int)at; at += size * r->steps * w * r->e; }
+            if (s->from == FROM_once) { s->at = (int)first; first += size * r->part; }
+        }
+        const int threads = r->blocks * w, most = !rows_exact(r) ? ENOUGH : once ? FITTING_ONCE : FITTING;
+        *resident = (threads < most ? threads : most) * (rows_exact(r) ? 5 : 4);
+        return true;
+    }
+    return false;
+}
+
+/* A ring for so many blocks, and so many vectors that are fetched once. Nothing is computed twice if the registers hold it; and as many threads as a multiprocessor can use, in
+ * the narrowest groups. */
+static bool ring_of(Rows *r, int cluster, int once)
+{
+    const Sched *want = &r->k->sched;
+    if ((want->cluster && cluster != want->cluster) || (want->once && once != want->once - 1)) return false;
+    for (int again = want->again == 2; again < (want->again == 1 ? 1 : 2); again++) {
+        int best = 0, best_w = 0, resident = 0;
+        const int eight = (int)((r->n / r->e / cluster + EIGHT - 1) / EIGHT + 31) / 32 * 32;     /* threads, for so many vectors each */
+        if (!want->threads && once > 1 && eight >= EIGHT_LEAST && ring_fits(r, eight, cluster, again, once, &resident) && r->blocks == 1) return true;
+        for (int w = want->threads ? want->threads : 256; w <= (want->threads ? want->threads : WIDEST); w += 128)
+            if (ring_fits(r, w, cluster, again, once, &resident) && resident > best) { best = resident; best_w = r->w; }
+        if (best) return ring_fits(r, best_w, cluster, again, once, &resident);
+    }
+    return false;
+}
+
+/* Pairs of blocks first: a ring holds more rows of half the length. As much as there is room for of what is read alike is fetched once. More than a pair, since their
+ * reductions wait for each other, only where nothing else fits. */
+static bool choose_ring(Rows *r)
+{
+    static const int blocks[2][2] = { { 2, 1 }, { 4, 8 } };
+    int64_t none;
+    if (alike(r) > 1) for (int i = 0; i < 2; i++) if (ring_of(r, blocks[i][0], alike(r))) return true;
+    for (int pass = 0; pass < 2; pass++)
+        for (int once = alike(r); once >= 0; once--)
+            for (int i = 0; i < 2; i++) if (ring_of(r, blocks[pass][i], once)) return true;
+    ring_slots(r, 0, &none, &none);
+    for (int i = 0; i < r->slot.n; i++) r->slot.at[i].from = FROM_memory;
+    return false;
+}
+
+static bool choose_shape(Rows *r, bool bulk)
+{
+    enum { NO_RING = 1000 };
+    const int ring = r->k->sched.ring;
+    if (!choose_vector(r)) return false;
+    if (bulk && ring && ring < NO_RING) return choose_ring(r) || choose_plain(r, true);
+    if (!r->k->sched.threads && choose_short(r)) return true;
+    return choose_plain(r, false) || (bulk && choose_whole(r)) || (bulk && ring != NO_RING && choose_ring(r)) || choose_plain(r, true);
+}
+
+/* What is read and written once and is larger than the caches only drives out of them what is read again. But where rows begin inside a line of them, and are not dealt by lines,
+ * neighbours share it. What a ring brings did not come through the first one. */
+static bool passes_caches(const Rows *r)
+{
+    int64_t n = r->n;
+    for (int i = 0; i < r->slot.n; i++) if (!r->shift && n * (int64_t)dtype_size(r->slot.at[i].dt) % LINE) return false;
+    for (int i = 0; i < r->k->npar; i++) n *= dim_hint(r->g, r->k->par[i].extent);
+    return !r->stages && n >= STREAM_BYTES / 2;
+}
+
+bool rows_shape(Rows *r, bool bulk)
+{
+    if (!choose_shape(r, bulk)) return false;
+    if (!r->stages) deal_long(r, bulk);
+    else r->paired = true;
+    if (r->k->sched.pairs) r->paired = r->k->sched.pairs == 1;
+    r->hinted = passes_caches(r);
+    /* a thread has few registers, and a text so straight that what the compiler might keep of an earlier loop must be out of its sight for certain */
+    r->crowded |= (r->stages || rows_exact(r)) && REGISTERS / (r->w * r->rows * r->blocks) <= LEAST;
+    return true;
+}
+
+bool rows_find(Rows *r)
+{
+    const int n = r->k->nval + 1;
+    if (!find_loops(r)) return false;
+    r->slot_of = NEWS(r->a, const RowSlot *, n);
+    r->kept_of = NEWS(r->a, int, n);
+    r->holds = NEWS(r->a, int, n);
+    r->stamp = NEWS(r->a, int, n);
+    find_slots(r);
+    return !reads_own(r);
+}
