@@ -10,7 +10,7 @@
 
 /* Measured on an H200. */
 enum { MOST_THREADS = 512, BLOCK = 64,      /* threads of a row, of a block at least: small ones make room for the next rows sooner */
-    MANY_THREADS = 256, VECTORS = 5, VECTORS_WAITS = 7, VECTORS_COMMON = 8,      /* up to so many threads, each has no more vectors than these; where one reduction waits for another; where rows have much in common besides */
+    MANY_THREADS = 256, VECTORS = 5, VECTORS_WAITS = 7, VECTORS_COMMON = 8, VECTORS_ALIKE = 14,      /* up to so many threads, each has no more vectors than these; where one reduction waits for another; where rows have much in common besides; of a warp or two, where that and several vectors that all rows read */
     READ_WELL = 2,                           /* operands of a single loop that find room beside the rest */
     WORDS = 40, WORDS_WELL = 56, WORDS_MOST = 72,            /* registers for the row in a thread; so many rather than more threads; where no more threads are to be had */
     WORKING = 24, WORKING_KEPT = 16, RING_KEPT = 8, WORKING_SQUARES = 8, WIDE = 32, COMMON = 4, LEAST = 64,    /* registers beside the row's and the vectors that pass by; more where some threads keep less than others, where squares are added up after another reduction, for numbers of 64 bits; of a thread in all, at least */
@@ -18,13 +18,15 @@ enum { MOST_THREADS = 512, BLOCK = 64,      /* threads of a row, of a block at l
     ENOUGH_BLOCKS = 3,                      /* of a multiprocessor: more hardly help */
     BUSY_WORDS = 48,                        /* so many of a thread, in one block: memory is kept busy by it alone */
     REGISTERS = 65536,                      /* of a multiprocessor */
-    WHOLE_THREADS = 512, WHOLE_PAIRED = 768, WHOLE_LEAST = 256, WHOLE_WORKING = 20, WHOLE_LATE = 8,     /* of a row that has a multiprocessor to itself; that has two reductions; of one that shares it; registers besides; more for each vector that passes by */
-    SOON = 136 << 10, SOON_HALF = 100 << 10,      /* bytes of a multiprocessor's share of the second cache: rows that are asked for ahead */
+    WHOLE_MORE = 768, WHOLE_LESS = 512, WHOLE_WORKING = 16, WHOLE_REDUCTION = 4,      /* threads of a multiprocessor that works on one or two rows; registers besides; more for each further reduction */
+    WHOLE_BYTES = 64 << 10, WHOLE_LATE_BYTES = 80 << 10,      /* of the two rows at least, or memory is not busy; where vectors that all rows read do not lie like the row */
+    SOON = 160 << 10,                       /* bytes of rows that a multiprocessor may ask the second cache for, ahead */
     BLOCKS = 2,                             /* of a multiprocessor hide each other's waits: where there are fewer, rows come through a ring */
     /* the ring */
     ROOM = 233472, ROOM_TAKEN = 1024,       /* bytes of shared memory of a multiprocessor; taken of it by each block */
     RING_WORKING = 32, ROWS_AHEAD = 4, PIECES = 3,             /* a ring's rows at most; its pieces of a long row: each costs a barrier, so few and large ones */
     WIDEST = 1024, ENOUGH = 640,            /* threads of a row at most; of a multiprocessor: more have too few registers each */
+    FOUR = 128,                             /* threads of four warps, one for each scheduler */
     EIGHT = 8, EIGHT_LEAST = 288,           /* vectors of a thread where several things are fetched once: two pieces of four; threads then at least */
     FITTING = 1024, FITTING_ONCE = 512,     /* the same where all threads have the same number of vectors; and some of them are read again by all rows: more in a thread wait less often */
     VECTORS_MOST = 16,
@@ -349,25 +351,36 @@ static void take_few(Rows *r, int64_t nvec, int besides)
     if (in_flight(r) <= in_flight(&many)) *r = many;
 }
 
+bool rows_varies(const Rows *r, const RowSlot *s)
+{
+    for (int i = 0; i < r->k->npar; i++) if (dim_uses(s->off, r->k->par[i].var->var)) return true;
+    return false;
+}
+
+/* How many vectors do all rows read alike? */
+static int alike(const Rows *r)
+{
+    int n = 0;
+    for (int i = 0; i < r->slot.n; i++) n += !r->slot.at[i].store && !rows_varies(r, &r->slot.at[i]);
+    return n;
+}
+
 /* Short rows: few vectors for each thread, the threads of a warp or some. */
 static bool choose_short(Rows *r)
 {
     int64_t nvec = (r->n + r->e - 1) / r->e;
     mark_kept(r, false);
-    int each = words_kept(r, false);
+    const int each = words_kept(r, false);
+    const bool late = alike(r) > 1 && reductions(r) > 1;
     for (int w = 8; w <= MANY_THREADS; w *= 2) {
+        const bool few = late && (w == 32 || w == 64);
         int64_t v = (nvec + w - 1) / w;
-        if (v > (w > 32 && words_outside(r) > COMMON ? VECTORS_COMMON : w == 32 && reductions(r) > 1 ? VECTORS_WAITS : VECTORS) || (v * each > WORDS && !(v == 1 && each <= 96))) continue;
-        take_shape(r, tight(nvec, v, w), v, each, common(r, v));
+        if (v > (few ? VECTORS_ALIKE - (w == 32) : w > 32 && words_outside(r) > COMMON ? VECTORS_COMMON : w == 32 && reductions(r) > 1 ? VECTORS_WAITS : VECTORS)) continue;
+        if (v * each > (few && each <= 4 ? WORDS_WELL : WORDS) && !(v == 1 && each <= 96)) continue;
+        take_shape(r, tight(nvec, v, w), v, each, common(r, v) + (few && each <= 4 && (v > VECTORS_WAITS || w > 32) ? FEW_WORKING : 0));
         if (w > FEW_THREADS && !rows_exact(r) && reads_late(r)) take_few(r, nvec, reductions(r) > 1 ? FEW_WORKING : 0);
         return true;
     }
-    return false;
-}
-
-bool rows_varies(const Rows *r, const RowSlot *s)
-{
-    for (int i = 0; i < r->k->npar; i++) if (dim_uses(s->off, r->k->par[i].var->var)) return true;
     return false;
 }
 
@@ -413,19 +426,18 @@ static bool choose_plain(Rows *r, bool any)
 }
 
 /* ---- rows that fill a multiprocessor ------------------------------------------------------------------------------------------------------------ */
-/* How many vectors do all rows read alike? */
-static int alike(const Rows *r)
-{
-    int n = 0;
-    for (int i = 0; i < r->slot.n; i++) n += !r->slot.at[i].store && !rows_varies(r, &r->slot.at[i]);
-    return n;
-}
-
 /* Can the device copy a row of it by itself? Whole pieces of 16 bytes whose address is known beforehand. */
 bool rows_whole_pieces(const Rows *r, const RowSlot *s)
 {
     const int64_t size = (int64_t)dtype_size(s->dt);
     return !s->store && !s->npred && !s->nopnd && !r->k->buf.at[s->buf].write && r->n * size % 16 == 0 && aligned(r, s->off, size >= 16 ? 1 : (int)(16 / size));
+}
+
+static int64_t row_bytes(const Rows *r)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < r->slot.n; i++) if (rows_varies(r, &r->slot.at[i]) && rows_whole_pieces(r, &r->slot.at[i])) bytes += r->n * (int64_t)dtype_size(r->slot.at[i].dt);
+    return bytes;
 }
 
 /* Long rows, of which a multiprocessor holds one or two: they are dealt out from a line of memory's beginning on, two reductions are made at once, and while one is worked on, the
@@ -442,33 +454,33 @@ static void deal_long(Rows *r, bool bulk)
         r->blocks = blocks;
         r->shift = line;
     }
-    int64_t bytes = 0;
-    for (int i = 0; i < r->slot.n; i++)
-        if (rows_varies(r, &r->slot.at[i]) && rows_whole_pieces(r, &r->slot.at[i])) bytes += r->n * (int64_t)dtype_size(r->slot.at[i].dt);
-    bytes *= r->blocks;
-    r->soon = want->ahead ? want->ahead - 1 : bytes <= SOON ? 1 : reductions(r) == 1 && r->blocks == 1 && bytes / 2 <= SOON_HALF ? 2 : 0;
+    r->soon = want->ahead ? want->ahead - 1 : row_bytes(r) * r->blocks <= SOON ? 1 : 2;
     r->paired = true;
     r->crowded = r->nloop > 1 && rows_pair(r, 0) == PAIR_squares;
 }
 
-/* As many threads as registers suffice for: one block, or two that share them. */
+/* As many threads as registers suffice for: two blocks that share them, or one. All threads the same, if that can be. What is read alike by all rows is read again for each: of
+ * that, no more than two blocks hide. */
 static bool choose_whole(Rows *r)
 {
-    const int most = reductions(r) > 1 ? WHOLE_PAIRED : WHOLE_THREADS, line = lines(r);
+    const int line = lines(r), common = alike(r);
     const int64_t nvec = (r->n + r->e - 1) / r->e + (line ? line / r->e - 1 : 0);
     mark_kept(r, true);
-    if (alike(r) > 1 || words_outside(r) > COMMON || r->k->sched.ring) return false;
-    int working = WHOLE_WORKING + wide_folds(r);
-    for (int i = 0; i < r->slot.n; i++) if (!r->slot.at[i].store && rows_passes(&r->slot.at[i])) working += WHOLE_LATE;
-    for (int turn = 2 * BLOCKS - 1; turn >= 0; turn--)      /* the same for all threads, if that can be */
-        for (int blocks = turn / 2 + 1, w = most / blocks; w >= WHOLE_LEAST; w -= 128) {
-            const int64_t v = (nvec + w - 1) / w;
-            const int registers = REGISTERS / blocks / w / 8 * 8;
-            if (v * words_kept(r, true) + working > (registers < 255 ? registers : 255) || (turn % 2 && nvec % w)) continue;
-            take_shape(r, tight(nvec, v, w), v, words_kept(r, true), 0);
-            r->blocks = blocks;
-            return true;
-        }
+    if (words_outside(r) > COMMON || r->k->sched.ring || r->k->sched.threads || row_bytes(r) * BLOCKS < (common > 1 && line ? WHOLE_LATE_BYTES : WHOLE_BYTES)) return false;
+    r->w = WHOLE_MORE;
+    r->paired = true;
+    int working = WHOLE_WORKING + WHOLE_REDUCTION * (reductions(r) - 1) + wide_folds(r) + (r->nloop > 1 && rows_pair(r, 0) == PAIR_squares ? WORKING_SQUARES : 0);
+    for (int i = 0; i < r->slot.n; i++) if (!r->slot.at[i].store && rows_passes(&r->slot.at[i])) working += (r->e * (int)dtype_size(r->slot.at[i].dt) + 3) / 4;
+    for (int blocks = BLOCKS; blocks > (common > 1); blocks--)
+        for (int same = 1; same >= 0; same--)
+            for (int turn = 0; turn < (common > 1 ? 1 : 2); turn++) {
+                const int w = (turn ? WHOLE_LESS : WHOLE_MORE) / blocks, registers = REGISTERS / blocks / w / 8 * 8;
+                const int64_t v = (nvec + w - 1) / w;
+                if (v * words_kept(r, true) + working > registers || (same && nvec % w)) continue;
+                take_shape(r, tight(nvec, v, w), v, words_kept(r, true), 0);
+                r->blocks = blocks;
+                return true;
+            }
     return false;
 }
 
@@ -568,6 +580,20 @@ static bool ring_fits(Rows *r, int w, int cluster, bool again, int once, int *re
     return false;
 }
 
+/* Threads for eight vectors each, where all vectors that rows read alike are fetched once. */
+static bool ring_of_eight(Rows *r, int cluster, int once)
+{
+    const Sched *want = &r->k->sched;
+    int resident = 0, w = (int)((r->n / r->e / cluster + EIGHT - 1) / EIGHT + 31) / 32 * 32;
+    if (w < EIGHT_LEAST || want->threads || (want->cluster && cluster != want->cluster) || (want->once && once != want->once - 1)) return false;
+    if (cluster > 2 && w < 3 * FOUR) w = 2 * FOUR;      /* warps come in fours: of nine to eleven, some would be waited for. Where more blocks wait for each other, fewer are better */
+    if (cluster <= 2 && w < 2 * FOUR + 64) w = 3 * FOUR;
+    else if (cluster <= 2 && w > 2 * FOUR + 64 && w <= 3 * FOUR) w = 4 * FOUR;
+    for (int again = want->again == 2; again < (want->again == 1 ? 1 : 2); again++)
+        if (ring_fits(r, w, cluster, again, once, &resident) && r->blocks == 1) return true;
+    return false;
+}
+
 /* A ring for so many blocks, and so many vectors that are fetched once. Nothing is computed twice if the registers hold it; and as many threads as a multiprocessor can use, in
  * the narrowest groups. */
 static bool ring_of(Rows *r, int cluster, int once)
@@ -576,8 +602,6 @@ static bool ring_of(Rows *r, int cluster, int once)
     if ((want->cluster && cluster != want->cluster) || (want->once && once != want->once - 1)) return false;
     for (int again = want->again == 2; again < (want->again == 1 ? 1 : 2); again++) {
         int best = 0, best_w = 0, resident = 0;
-        const int eight = (int)((r->n / r->e / cluster + EIGHT - 1) / EIGHT + 31) / 32 * 32;     /* threads, for so many vectors each */
-        if (!want->threads && once > 1 && eight >= EIGHT_LEAST && ring_fits(r, eight, cluster, again, once, &resident) && r->blocks == 1) return true;
         for (int w = want->threads ? want->threads : 256; w <= (want->threads ? want->threads : WIDEST); w += 128)
             if (ring_fits(r, w, cluster, again, once, &resident) && resident > best) { best = resident; best_w = r->w; }
         if (best) return ring_fits(r, best_w, cluster, again, once, &resident);
@@ -591,7 +615,7 @@ static bool choose_ring(Rows *r)
 {
     static const int blocks[2][2] = { { 2, 1 }, { 4, 8 } };
     int64_t none;
-    if (alike(r) > 1) for (int i = 0; i < 2; i++) if (ring_of(r, blocks[i][0], alike(r))) return true;
+    if (alike(r) > 1) for (int eight = 1; eight >= 0; eight--) for (int i = 0; i < 2; i++) if (eight ? ring_of_eight(r, blocks[i][0], alike(r)) : ring_of(r, blocks[i][0], alike(r))) return true;
     for (int pass = 0; pass < 2; pass++)
         for (int once = alike(r); once >= 0; once--)
             for (int i = 0; i < 2; i++) if (ring_of(r, blocks[pass][i], once)) return true;
@@ -607,7 +631,7 @@ static bool choose_shape(Rows *r, bool bulk)
     if (!choose_vector(r)) return false;
     if (bulk && ring && ring < NO_RING) return choose_ring(r) || choose_plain(r, true);
     if (!r->k->sched.threads && choose_short(r)) return true;
-    return choose_plain(r, false) || (bulk && choose_whole(r)) || (bulk && ring != NO_RING && choose_ring(r)) || choose_plain(r, true);
+    return (bulk && choose_whole(r)) || choose_plain(r, false) || (bulk && ring != NO_RING && choose_ring(r)) || choose_plain(r, true);
 }
 
 /* What is read and written once and is larger than the caches only drives out of them what is read again. But where rows begin inside a line of them, and are not dealt by lines,
