@@ -21,8 +21,8 @@
 #include <cpuid.h>
 #endif
 
-#define MAX_UNIT        64 /* kernels of a unit, so that none comes near the limit on time */
-#define MAX_WORDS       96
+#define MAX_UNIT  64 /* kernels of a unit, so that none comes near the limit on time */
+#define MAX_WORDS 96
 
 static const char *const common_flags[] = { "-O2",
                                             "-std=gnu11",

@@ -482,7 +482,6 @@ static void lane_drop(Device *d, CudaLane *l)
 static Status lane_open(Device *d, CudaLane **out, RtError *e)
 {
     Status st = E_OK;
-    *out = NULL;
     pthread_mutex_lock(&d->lock);
     CudaLane *l = d->free_lanes;
     if (l)
@@ -495,10 +494,10 @@ static Status lane_open(Device *d, CudaLane **out, RtError *e)
         CHECK(stream_new(&l->stream, CU_STREAM_APART), "a stream cannot be made");
     }
     l->queue = atomic_load(&d->others) ? NULL : l->stream;
-    *out = l;
 done:
     if (st)
         block_free(l);
+    *out = st ? NULL : l;
     return st;
 }
 
@@ -538,6 +537,7 @@ done:
 static Status stage_need(Device *d, CudaLane *l, RtError *e)
 {
     Status st = E_OK;
+    ASSERT(l);
     for (int i = 0; i < 2; i++) {
         void *p = NULL;
         if (!l->stage_done[i])
@@ -821,6 +821,7 @@ done:
 /* Memory of the lane for the longest stretch, before anything is started. */
 static Status lane_need(Device *d, CudaLane *lane, int n, const Launch *list, RtError *e)
 {
+    ASSERT(lane);
     size_t scratch = 0, err = (size_t)n * 32;
     for (int i = 0; i < n; i++)
         if (launch_runs(&list[i]) && (list[i].scratch || list[i].common)) {
