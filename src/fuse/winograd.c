@@ -17,10 +17,11 @@
 #include <string.h>
 
 enum { WINDOW = 3, MOST_PLACES = 6, MOST_TILE = 4, MOST_CONE = 16 };
-/* Rows of the three matrices; a, b, c ...: the elements along one axis. Those of weights are whole numbers, of the window times `scale`, which is taken once for both axes. */
+/* Rows of the three matrices; a, b, c ...: the elements along one axis. Those of weights are whole numbers, of the window times `scale`, which is taken once for both axes
+ * and has the powers of two by which tiles of the image are kept from growing. */
 typedef struct Form { int tile; double scale; const char *image[MOST_PLACES], *weights[MOST_PLACES], *result[MOST_TILE]; } Form;
 static const Form forms[] = {
-    { 4, 1.0 / (24 * 24), { "(e - c) + 4*(a - c)", "(e - 4*c) + (d - 4*b)", "(e - 4*c) - (d - 4*b)", "(e - c) + 2*(d - b)", "(e - c) - 2*(d - b)", "f - 5*d + 4*b" },
+    { 4, 16.0 / (24 * 24), { "0.25*(e - c) + (a - c)", "(0.25*e - c) + (0.25*d - b)", "(0.25*e - c) - (0.25*d - b)", "0.25*(e - c) + 0.5*(d - b)", "0.25*(e - c) - 0.5*(d - b)", "(0.25*f - d) - (0.25*d - b)" },
       { "6*a", "-4*(a + c) - 4*b", "4*b - 4*(a + c)", "(a + 4*c) + 2*b", "(a + 4*c) - 2*b", "24*c" },
       { "a + (b + c) + (d + e)", "(b - c) + 2*(d - e)", "(b + c) + 4*(d + e)", "(b - c) + 8*(d - e) + f" } },
     { 2, 1.0 / (2 * 2), { "a - c", "b + c", "c - b", "b - d" }, { "2*a", "(a + c) + b", "(a + c) - b", "2*c" }, { "a + b + c", "b - c - d" } },
