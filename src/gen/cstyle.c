@@ -100,6 +100,7 @@ static uint8_t stmt_vary(const Printer *p, const KStmt *s)
 {
     uint8_t v = s->kind == KS_update ? s->vary | s->fold->vary : s->vary;
     if (!p->lane) v &= (uint8_t)~VARY_lane;
+    if (p->k->bundle) v &= (uint8_t)~VARY_row;       /* one row at a time */
     return v;
 }
 
@@ -214,14 +215,18 @@ static void segment_row(Printer *p, const KBlock *b, int from, int to)
     p->in_m = false;
 }
 
+void print_stmts(Printer *p, const KBlock *b, int from, int to)
+{
+    for (int i = from; i < to; i++) if (!skipped(b, &b->stmt.at[i])) print_stmt(p, &b->stmt.at[i]);
+}
+
 static void print_segment(Printer *p, const KBlock *b, int from, int to)
 {
     const LoopKernel *k = p->k;
     bool rows = k->mr > 1 && b != k->top, vecs = p->lane && p->nv > 1;
     segment_open(p, b, from, to);
-    if (!rows && !vecs) {
-        for (int i = from; i < to; i++) if (!skipped(b, &b->stmt.at[i])) print_stmt(p, &b->stmt.at[i]);
-    } else {
+    if (!rows && !vecs) print_stmts(p, b, from, to);
+    else {
         segment_shared(p, b, from, to);
         if (phase_any(p, b, from, to, VARY_row, VARY_row)) {
             p->rolled = is_long(p, b, from, to);
@@ -536,7 +541,7 @@ static void print_loop_once(Printer *p, const KLoop *o)
 }
 
 enum { BORDER_TILES = 8 };               /* so many tiles in a row, of which the first and the last are at the border */
-static void print_loop(Printer *p, const KLoop *o)
+void print_loop(Printer *p, const KLoop *o)
 {
     const char *inside = o->split && !p->inside ? print_inside(p, o) : NULL;
     if (!inside) { print_loop_once(p, o); return; }

@@ -81,12 +81,16 @@ typedef struct Printer {
     const char *pack_place;             /* where in it this point's element is */
     bool at_pack;                       /* the last parallel axis is printed as the first of these points */
     VEC(const KVal *) kept;             /* what LoopKernel.late needs of the point before */
+    bool bundled;                       /* between the loops of a bundle: what differs by row has a lane for each */
     bool folded;                        /* parts of folds are put together by the printer's caller */
     bool simt, in_team, checks;         /* for groups of threads; inside a loop dealt out; printed: may report an error */
     const KVal **vals;                  /* by id */
     uint8_t *array;                     /* by value id: it is an array over the tile */
 } Printer;
 void print_block(Printer *p, const KBlock *b);
+void print_bundle(Printer *p, const KBlock *b);                  /* gen_bundle.c: the body of a kernel whose rows are in bundles */
+void print_loop(Printer *p, const KLoop *o);
+void print_stmts(Printer *p, const KBlock *b, int from, int to); /* those that compute or store something, one after the other */
 void print_row(Printer *p);                                      /* this row of a tile, inside its loop */
 void print_unit(Printer *p, const KLoop *o);                     /* gen_unit.c: the loop o over the lanes of a kernel on a unit for tiles: whole steps, or its rest */
 /* A block without the loops in it: its arrays and what all rows of a tile share; the rest, for the row m. */
@@ -115,6 +119,8 @@ void print_fold(Printer *p, const KFold *f);                     /* declaration 
 const char *print_held(DType t);                                 /* the type that a value is held in */
 const char *print_identity(Printer *p, const KFold *f);          /* what an accumulator begins with */
 void print_update(Printer *p, const KStmt *s);
+void print_bundle_fold(Printer *p, const KFold *f);              /* room for what an accumulator of each row of a bundle comes to; */
+void print_bundle_put(Printer *p, const KFold *f, bool none);    /* that of row m; none: there is no such row */
 void print_finish(Printer *p, const KVal *v);                    /* its result */
 /* A running fold by a team, for one turn of its threads: a variable for this thread's value; its value; the fold, which leaves the whole in e0, e1 ... */
 void print_scan_open(Printer *p, const KFold *f);

@@ -101,7 +101,8 @@ static void print_points(Printer *p, const LoopKernel *k)
         }
         print_line(p, "const i64 %s = %s;", name, first);
     }
-    print_block(p, k->body);
+    if (k->bundle) print_bundle(p, k->body);
+    else print_block(p, k->body);
     if (k->late) print_late_keep(p);
     for (int i = n - 1; i > 0; i--) print_line(p, "if (++%s == %s) {", count[i], limit[i]), print_line(p, "%s = 0;", count[i]);
     if (n > 1) print_line(p, "%s++;", count[0]);

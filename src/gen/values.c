@@ -48,6 +48,7 @@ static const char *number(Printer *p, Dim *d)
 
 const char *print_var(Printer *p, const Dim *var)
 {
+    if (var->var == BUNDLE_VAR) return "first";
     if (var->var == START_VAR) return arena_fmt(p->arena, "%s0", print_var(p, p->k->vec_var));
     for (int i = 0; p->simt && i < p->k->npar; i++) if (p->k->par[i].var == var) return arena_fmt(p->arena, "p%d", i);     /* merged or not: one text for both */
     if (var->var >= MERGED_VAR) return arena_fmt(p->arena, "t%d", var->var - MERGED_VAR);
@@ -162,7 +163,8 @@ static const char *stype(DType t)
     default: return is_code(t) ? "u8" : dtype_info[t].name;
     }
 }
-static bool lanes(const Printer *p, uint8_t vary) { return (vary & VARY_lane) && p->lane; }
+static uint8_t lane_vary(const Printer *p) { return p->bundled ? VARY_row : VARY_lane; }
+static bool lanes(const Printer *p, uint8_t vary) { return (vary & lane_vary(p)) && p->lane; }
 static const char *suffix(const Printer *p, uint8_t vary) { return !lanes(p, vary) ? "" : p->half ? "h" : "v"; }
 
 static const char *subscript(Printer *p, uint8_t vary, bool acc_nv)
@@ -333,7 +335,7 @@ static void lanes_open(Printer *p, const char *type, const char *init)
 {
     print_line(p, "{");
     print_line(p, "union { %sv v; %s e[LANES]; } u = { .v = %s };", type, type, init);
-    print_line(p, "for (i64 l = 0; l < %s; l++) {", p->part ? print_rem(p) : "LANES");
+    print_line(p, "%sfor (i64 l = 0; l < %s; l++) {", p->bundled && !p->part ? "UNROLL " : "", p->part ? print_rem(p) : "LANES");
     print_line(p, "const i64 %sl = %s%s + l;", print_var(p, p->lane), print_var(p, p->lane), p->in_v ? "v" : "");
     p->lane_of++;
 }
@@ -474,9 +476,9 @@ static const char *bounded(Printer *p, const KVal *v)
     if ((v->op != OP_max && v->op != OP_min) || v->dt != DT_f32 || p->simt || p->lane_of || !lanes(p, v->vary)) return NULL;
     const KVal *c = v->in[v->in[0]->kind == KV_const ? 0 : 1], *x = v->in[v->in[0]->kind == KV_const ? 1 : 0];
     if (c->kind != KV_const || isnan(c->imm.f) || (c->imm.f == 0 && signbit(c->imm.f))) return NULL;
-    const char *e = operand(p, x, VARY_lane);
-    if (v->op == OP_max && c->imm.f == 0) return arena_fmt(p->arena, "positive_f32%s(%s)", suffix(p, VARY_lane), e);
-    return arena_fmt(p->arena, "%s_f32%s(%s, %s)", v->op == OP_max ? "atleast" : "atmost", suffix(p, VARY_lane), e, operand(p, c, VARY_lane));
+    const char *e = operand(p, x, lane_vary(p));
+    if (v->op == OP_max && c->imm.f == 0) return arena_fmt(p->arena, "positive_f32%s(%s)", suffix(p, lane_vary(p)), e);
+    return arena_fmt(p->arena, "%s_f32%s(%s, %s)", v->op == OP_max ? "atleast" : "atmost", suffix(p, lane_vary(p)), e, operand(p, c, lane_vary(p)));
 }
 
 /* Is it not above 0 because it is x minus the largest so far, where a cascade's blocks have had a part of the row: the maximum so far, of all that x may be by then. */
@@ -659,7 +661,7 @@ void print_val(Printer *p, const KVal *v)
     case KV_quantise: {
         const KVal *q = v->in[1];
         const char *zero = q->nin > 1 ? arena_fmt(p->arena, "v%d.zero", q->id) : "0";
-        assign(p, v, arena_fmt(p->arena, p->rolled ? "quantise_%sv(%s, here(&v%d), %s)" : "quantise_%sv(%s, &v%d, %s)", dtype_info[v->dt].name, operand(p, v->in[0], VARY_lane), q->id, zero));
+        assign(p, v, arena_fmt(p->arena, p->rolled ? "quantise_%sv(%s, here(&v%d), %s)" : "quantise_%sv(%s, &v%d, %s)", dtype_info[v->dt].name, operand(p, v->in[0], lane_vary(p)), q->id, zero));
         return;
     }
     }
@@ -704,14 +706,14 @@ void print_store(Printer *p, const KStmt *s)
         print_line(p, "%s%sst_%s(%s, %s);", guard, c ? arena_fmt(p->arena, "if (%s) ", c) : "", st, to, e);
         return;
     }
-    const char *e = operand(p, s->val, VARY_lane);
+    const char *e = operand(p, s->val, lane_vary(p));
     Dim *c, *rest;
     if (!s->at.npred && !opnd_lanes(p, s->nopnd, s->opnd) && dim_linear(p->g, s->at.off, p->lane->var, &c, &rest) && !lane_in(p, c)) {
         const char *to = pointer(p, s->buf, print_dim(p, s->at.off));
         if (dim_is(c, -1) && !p->part && !is_code(s->val->dt)) print_line(p, "%sst_%sv(%s - (LANES - 1), turned_%sv(%s));", guard, st, to, ctype(s->val->dt), e);
         else if (!dim_is(c, 1)) print_line(p, "%ssts_%sv(%s, %s, %s, %s);", guard, st, to, print_dim(p, c), e, p->part ? print_rem(p) : "LANES");
         else if (rounds_only(p, s->val) && !b->scratch) {        /* rounded by the store; the value itself is then computed in vain, and left out by the compiler */
-            const char *x = operand(p, s->val->in[0], VARY_lane);
+            const char *x = operand(p, s->val->in[0], lane_vary(p));
             if (p->part) print_line(p, "%sstroundpart_bf16v(%s, %s, %s);", guard, to, x, print_rem(p));
             else print_line(p, "%s%s_bf16v(%s, %s);", guard, never_tiny(s->val->in[0]) ? "stnormal" : "stround", to, x);
         }
@@ -725,8 +727,8 @@ void print_store(Printer *p, const KStmt *s)
         return;
     }
     print_line(p, "%s{", guard);
-    print_line(p, "union { %sv v; %s e[LANES]; } x = { .v = %s };", ctype(s->val->dt), ctype(s->val->dt), operand(p, s->val, VARY_lane));
-    print_line(p, "for (i64 l = 0; l < %s; l++) {", p->part ? print_rem(p) : "LANES");
+    print_line(p, "union { %sv v; %s e[LANES]; } x = { .v = %s };", ctype(s->val->dt), ctype(s->val->dt), operand(p, s->val, lane_vary(p)));
+    print_line(p, "%sfor (i64 l = 0; l < %s; l++) {", p->bundled && !p->part ? "UNROLL " : "", p->part ? print_rem(p) : "LANES");
     print_line(p, "const i64 %sl = %s%s + l;", print_var(p, p->lane), print_var(p, p->lane), p->in_v ? "v" : "");
     p->lane_of++;
     const char *cond = condition(p, &s->at, s->nopnd, s->opnd, true);
@@ -937,7 +939,7 @@ void print_sums(Printer *p, const KFold *f)
     const char *e = NULL;
     print_line(p, "f32 h%d[LANES]; f32v l%d[LANES];", f->id, f->id);
     for (int i = 0; i < f->own->nv; i++) e = e ? arena_fmt(p->arena, "(%s + a%d[m][%d])", e, f->id, i) : arena_fmt(p->arena, "a%d[m][%d]", f->id, i);
-    print_line(p, "UNROLL for (int m = 0; m < LANES; m++) l%d[m] = %s;", f->id, e);
+    print_line(p, "UNROLL for (int m = 0; m < LANES; m++) l%d[ROW_AT(m)] = %s;", f->id, e);
     print_line(p, "hsums_f32v(h%d, l%d);", f->id, f->id);
 }
 
@@ -963,8 +965,14 @@ static const char *over_lanes(Printer *p, const KFold *f)
 void print_pivot(Printer *p, const KLoop *o, const KFold *sum)
 {
     int v = p->k->pivot->id;
-    print_line(p, "const f32 highest = %s;", over_lanes(p, p->k->highest));
-    print_line(p, "if (highest > v%d + %d.0f) {", v, PIVOT_REACH);
+    const KFold *f = p->k->highest;
+    const char *e = NULL;
+    for (int i = 0; i < f->own->nv; i++) {
+        const char *x = arena_fmt(p->arena, "a%d[%d]", f->id, i);
+        e = e ? arena_fmt(p->arena, "loose_max_f32v(%s, %s)", e, x) : x;
+    }
+    print_line(p, "if (above_f32v(%s, v%d + %d.0f)) {", e, v, PIVOT_REACH);
+    print_line(p, "const f32 highest = %s;", over_lanes(p, f));
     print_line(p, "const f32 less = exp_f32(v%d - highest);", v);
     acc_each(p, sum, true);
     const char *whole = acc_name(p, sum, chunk_name(p, o));
@@ -977,10 +985,39 @@ void print_pivot(Printer *p, const KLoop *o, const KFold *sum)
     print_line(p, "}");
 }
 
+/* ---- rows in a bundle: kir/bundle.c */
+/* Are the accumulators of all rows folded together, each into one of the lanes? Else each by itself. */
+static bool bundle_folds(const KFold *f) { return f->dt != DT_bool && dtype_size(dtype_info[f->dt].compute) == 4; }
+
+void print_bundle_fold(Printer *p, const KFold *f)
+{
+    const char *t = ctype(f->dt);
+    if (bundle_folds(f)) print_line(p, "%sv l%d[LANES];", t, f->id);
+    else print_line(p, "union { %sv v; %s e[LANES]; } l%d;", t, t, f->id);
+}
+
+void print_bundle_put(Printer *p, const KFold *f, bool none)
+{
+    bool infix;
+    const char *op = fold_op(f->kind, f->dt, &infix), *e = NULL;
+    if (!bundle_folds(f)) { print_line(p, "l%d.e[m] = %s;", f->id, none ? "0" : over_lanes(p, f)); return; }
+    for (int i = 0; i < f->own->nv; i++) {
+        const char *x = arena_fmt(p->arena, "a%d[%d]", f->id, i);
+        e = !e ? x : infix ? arena_fmt(p->arena, "(%s %s %s)", e, op, x) : arena_fmt(p->arena, "%s_%sv(%s, %s)", f->loose ? "loose_max" : op, ctype(f->dt), e, x);
+    }
+    if (nan_apart(p, f)) e = arena_fmt(p->arena, "or_nan_f32v(%s, %s)", e, nan_name(p, f));
+    print_line(p, "l%d[ROW_AT(m)] = %s;", f->id, none ? arena_fmt(p->arena, "splat_%sv(0)", ctype(f->dt)) : e);
+}
+
 void print_finish(Printer *p, const KVal *v)
 {
     const KFold *f = v->fold;
     DType t = f->node->dt;
+    if (p->bundled && (f->vary & VARY_row)) {
+        const char *e = bundle_folds(f) ? arena_fmt(p->arena, "rows_%s_%sv(l%d)", f->loose ? "loose_max" : fold_name[f->kind], ctype(f->dt), f->id) : arena_fmt(p->arena, "l%d.v", f->id);
+        assign(p, v, narrowed(p, t, e, v->vary));
+        return;
+    }
     if (sums_at_once(p, f)) { assign(p, v, narrowed(p, t, arena_fmt(p->arena, "h%d[m]", f->id), 0)); return; }
     if (f->team && !p->folded) { finish_team(p, v); return; }
     if (runs_beside(p, f)) { assign(p, v, narrowed(p, t, acc_name(p, f, "w"), v->vary)); return; }

@@ -6,7 +6,9 @@
  *
  * And such a sum needs no maximum that is known before: any pivot p near it serves, since the sum of e^(x - max) is that of e^(x - p) times e^(p - max), and floats
  * have the same digits everywhere. So rows that are not short are read once: p is the largest of the row's first elements; the loop that adds up also finds
- * the maximum; and after each chunk whose maximum lies more than PIVOT_REACH above p, it becomes p, the sum so far is scaled, and that chunk is done again. */
+ * the maximum; and after each chunk whose maximum lies more than PIVOT_REACH above p, it becomes p, the sum so far is scaled, and that chunk is done again.
+ * In a bundle of rows (bundle.c) each row begins with the pivot of the one before, the first one with that of its own first elements. So a pivot may also lie far above a
+ * row, which is then done again with its maximum. */
 #include "kir/kir.h"
 #include <float.h>
 
@@ -93,7 +95,7 @@ bool kernel_pivot(LoopKernel *k)
     if (to < 0) return false;
     KLoop *first = b->stmt.at[at].loop, *sums = b->stmt.at[to].loop;
     KFold *max = single_sum(first), *sum = single_sum(sums);
-    if (!max || !sum || !sum->power || first->var != sums->var || first->extent != sums->extent || dim_hint(k->g, first->extent) <= PIVOT_LEAST) return false;
+    if (!max || !sum || !sum->power || first->var != sums->var || first->extent != sums->extent || dim_hint(k->g, first->extent) <= (bundle_serves(k, true) ? 0 : PIVOT_LEAST)) return false;
     KVal *less = sum->power, *largest = less->in[1], *total = sum->result;
     int *uses = NEWS(k->arena, int, k->nval + 1);
     count_uses(uses, k->top);

@@ -11,7 +11,7 @@
 #include "base/base.h"
 #include "ir/ir.h"
 
-enum { LOOP_VAR = 3000, MERGED_VAR = 4000, BASE_VAR = 4800, START_VAR = 4900, VALUE_VAR = 5000 };  /* variables: loops of contractions; merged axes; first element of this vector step; first element of the block of vec_var; VALUE_VAR + id: the number in an i64 value */
+enum { LOOP_VAR = 3000, MERGED_VAR = 4000, BUNDLE_VAR = 4700, BASE_VAR = 4800, START_VAR = 4900, VALUE_VAR = 5000 };  /* variables: loops of contractions; merged axes; the first row of a bundle; first element of this vector step; first element of the block of vec_var; VALUE_VAR + id: the number in an i64 value */
 enum { VARY_lane = 1, VARY_row = 2 };                           /* how a value differs inside a tile */
 
 typedef enum KKind { KV_const, KV_index, KV_load, KV_ew, KV_cast, KV_bitcast, KV_random, KV_valid, KV_check, KV_fold, KV_quantum, KV_quantise } KKind;      /* the last two: quantise.c */
@@ -110,6 +110,7 @@ typedef struct LoopKernel {
     bool row_open, row_fits;            /* its rows begin anywhere, not at 0; no tile of rows reaches past their end */
     bool row_each, row_fed;             /* every element of the tile needs its own loads; these are operands of its multiplications, as they lie */
     Dim *row_var, *row_extent; int mr;  /* row tile: row_var advances by mr > 1 */
+    bool bundle;                        /* bundle.c: LANES rows at a time, whose loops run one after the other; what is between the loops has a lane for each row */
     Dim *vec_var;                       /* parallel variable whose blocks the vector loop runs, or NULL */
     int pack;                           /* > 1: a thread takes so many neighbours in the last parallel axis, which advances by that */
     int packs;                          /* > 1: and so many of these at once: neighbours in the axis before it, which advances by that; else `threads` apart */
@@ -227,6 +228,8 @@ void window_bounds(LoopKernel *k);                            /* bounds.c: loops
 bool is_dear(const KVal *v);
 void kernel_rows(LoopKernel *k);                              /* rowloops.c: with lanes along the rows; with lanes across them: */
 void kernel_columns(LoopKernel *k);
+bool bundle_serves(const LoopKernel *k, bool once);           /* bundle.c: Are its rows, so far as their number and length say, for bundles? once: each is read once */
+bool bundle_choose(LoopKernel *k);                            /* sets k->bundle */
 void word_choose(LoopKernel *k, KLoop *vec);                  /* word.c; before: */
 /* unit.c: the fold f of words of x along the loop o on a unit for tiles; false: that does not serve, and nothing is done. */
 /* Rows and bytes of its registers; rows, and columns, of four registers of sums; registers along the reduction that are summed up at a time: these sums are added, so

@@ -171,7 +171,8 @@ static void rows_fetch(LoopKernel *k)
 void kernel_rows(LoopKernel *k)
 {
     kernel_powers(k);
-    if (kernel_pivot(k)) return;
+    bool pivot = kernel_pivot(k);
+    if (bundle_choose(k) || pivot) return;
     rows_side_by_side(k);
     rows_late(k);
     if (!k->sched.fetch) rows_fetch(k);

@@ -159,6 +159,7 @@ static void vary_block(LoopKernel *k, KBlock *b, const Dim *lane, const Dim *row
             for (int j = 0; j < s->val->nin; j++) y.v |= s->val->in[j]->vary;
             for (int j = 0; j < s->val->nopnd; j++) y.v |= s->val->opnd[j]->vary;
             if (s->val->fold) y.v = s->val->fold->vary;
+            if (k->bundle && s->val == k->pivot) y.v |= VARY_row;        /* it may move */
             s->val->vary = s->vary = y.v;
             break;
         case KS_store:
@@ -193,7 +194,7 @@ static void vary_block(LoopKernel *k, KBlock *b, const Dim *lane, const Dim *row
 void kernel_vary(LoopKernel *k)
 {
     vary_block(k, k->top, NULL, k->row_var);
-    vary_block(k, k->body, NULL, k->row_var);
+    vary_block(k, k->body, NULL, k->bundle ? k->par[k->npar - 1].var : k->row_var);
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------------------------------------ */
@@ -220,7 +221,8 @@ static int stages(const KBlock *b)
     return n;
 }
 
-/* Vector loops over rows: several vectors a step hide the latency of the accumulators. */
+/* Vector loops over rows: several vectors a step hide the latency of the accumulators; in a bundle the next row does, and to put accumulators together takes time. */
+enum { BUNDLE_VECTORS = 8 };
 static void choose_steps(LoopKernel *k, KBlock *b)
 {
     for (int i = 0; i < b->stmt.n; i++) {
@@ -232,6 +234,7 @@ static void choose_steps(LoopKernel *k, KBlock *b)
             if (nv == 4 && k->mr > 4) nv = 2;
             if (k->mr == k->lanes && k->sub->kind == SUB_dot) nv = 1;
             if ((k->mr > 1 && k->sub->kind == SUB_rows) || (b->loop && b->loop->tile > 1)) nv = 1;      /* rows side by side hide the latency */
+            if (k->bundle && vecs <= BUNDLE_VECTORS) nv = 1;
             if (k->sched.vectors && k->sub->kind == SUB_rows) nv = k->sched.vectors;
             if (k->sub->kind == SUB_scan) nv = STAGED;
             while (nv > 1 && vecs < nv) nv /= 2;

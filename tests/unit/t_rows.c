@@ -206,10 +206,11 @@ static void columns(void **state)
 
 /* NaN in a row reaches what depends on the row's maximum, whether the maximum may lose it (softmax, logarithm of a sum) or not: where the sum does not go into every
  * result, does not see every element, or hides some of them. */
-static int nan_form;
+static int nan_form, nan_rows;
 static void nans_graph(Bench *b)
 {
-    enum { N = 11, M = 83 };
+    enum { M = 83 };
+    const int N = nan_rows;
     Graph *g = b->g;
     Node *in = input(b, DT_f32, DIMS(N, M)), *shown = input(b, DT_bool, DIMS(N, M)), *x = in;
     float *v = b->in[0].data;
@@ -233,16 +234,50 @@ static void nans_graph(Bench *b)
     case 8: output(b, g2(g, OP_add, m, g_fold(g, FOLD_max, e, 2, true))); break;
     }
 }
-static void nans(void **state) { for (nan_form = 0; nan_form < 18; nan_form++) check(state, nans_graph, 2e-5, 0); }
+static void nans(void **state)
+{
+    for (nan_rows = 11; nan_rows <= 75; nan_rows += 64)                  /* the latter in bundles, where nothing is stored along rows */
+        for (nan_form = 0; nan_form < 18; nan_form++) check(state, nans_graph, 2e-5, 0);
+}
+
+/* Rows in bundles: folds of all kinds and types, one after the other, a number that is gathered for each row, and one that each row brings along. */
+static int bundle_form;
+static void bundle_graph(Bench *b)
+{
+    Graph *g = b->g;
+    static const DType types[] = { DT_f32, DT_i32, DT_f16, DT_f64, DT_i64, DT_u8, DT_bool };
+    DType t = types[bundle_form % COUNT_OF(types)];
+    Node *x = input(b, t, DIMS(row_count, row_length)), *c = input(b, DT_f32, DIMS(row_count, 1));
+    if (t == DT_f32) ((float *)b->in[0].data)[row_length * 3 + row_length / 2] = NAN;
+    next(b);
+    Node *max = g_fold(g, FOLD_max, x, 2, true);
+    output(b, max);
+    output(b, g_fold(g, FOLD_min, x, 2, true));
+    if (t == DT_bool) return;
+    if (t != DT_u8) output(b, g_fold(g, FOLD_sum, x, 2, true));
+    Node *y = g2(g, OP_sub, g_cast(g, x, DT_f32), c), *mean = g_mean(g, y, 2, true), *d = g2(g, OP_sub, y, mean);
+    output(b, g1(g, OP_sqrt, g_mean(g, g2(g, OP_mul, d, d), 2, true)));
+    output(b, g_fold(g, FOLD_prod, g2(g, OP_add, g2(g, OP_mul, d, g_scalar(g, DT_f32, 1e-3)), g_scalar(g, DT_f32, 1)), 2, true));
+}
+
+static void bundles(void **state)
+{
+    static const int64_t lengths[] = { 5, 64, 77 };
+    for (size_t i = 0; i < COUNT_OF(lengths); i++)
+        for (bundle_form = 0; bundle_form < 7; bundle_form++) {
+            row_count = 64 + 5 * (int64_t)i; row_length = lengths[i];
+            check(state, bundle_graph, 2e-5, 0);
+        }
+}
 
 /* Sums of e^(x - max) whose terms serve nothing else, and their logarithm: rows that are short, and ones that are read once, with a pivot that has to follow the
  * maximum: upwards step by step, from -inf, to inf, far up at once, never; and with NaN before and after it. */
 static int64_t sum_length;
-enum { SUM_ROWS = 37 };
+enum { SUM_KINDS = 37, SUM_ROWS = 101 };   /* enough for bundles, the last one not full, and each kind after different ones */
 static float sum_sample(int row, int64_t j, int64_t n, float x)
 {
     bool last = j == n - 1;
-    switch (row) {
+    switch (row % SUM_KINDS) {
     case 1: return x + 50 * (float)(j / 700);
     case 2: return j < n - 3 ? -INFINITY : x;
     case 3: return last ? INFINITY : x;
@@ -311,7 +346,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(short_rows), cmocka_unit_test(short_half), cmocka_unit_test(past_the_caches), cmocka_unit_test(squares), cmocka_unit_test(picked),
-        cmocka_unit_test(outside), cmocka_unit_test(columns), cmocka_unit_test(nans), cmocka_unit_test(zeros), cmocka_unit_test(zero_loss), cmocka_unit_test(sums_of_powers),
+        cmocka_unit_test(outside), cmocka_unit_test(columns), cmocka_unit_test(nans), cmocka_unit_test(bundles), cmocka_unit_test(zeros), cmocka_unit_test(zero_loss), cmocka_unit_test(sums_of_powers),
     };
     return cmocka_run_group_tests_name("rows", tests, open_all, close_all);
 }
