@@ -79,7 +79,7 @@ typedef struct Group {
     int id, merged;                     /* merged: the group that took it over, or -1 */
     bool once;
     int origin;
-    int rank; Dim *const *space; uint32_t rows;
+    int rank; Dim *const *space; uint32_t rows, inner;
     const Stream *stream;
     int part; int64_t step;             /* as in Subgraph */
     VEC(Node *) node;
@@ -119,6 +119,7 @@ typedef struct Planner {
     int stamp;
 } Planner;
 Group *group_of(const Planner *p, int home);
+bool only_for(Planner *p, const Group *h, const Node *n);       /* Are all readers of h's nodes in h itself, or n? Then none of them needs memory. */
 /* Is what the operand x reads, seen from index idx of its consumer, a node of group q? Then *src and its index at (NULL behind a predicate). */
 const Node *thin_operand(const Planner *p, const Node *x);
 const Node *operand_source(Planner *p, const Node *x, Dim *const *idx, Dim **at, bool *padded);
@@ -129,6 +130,7 @@ const char *allow_same_point(Planner *p, Candidate *c);
 const char *allow_each_row(Planner *p, Candidate *c);
 const char *allow_rows(Planner *p, Candidate *c);
 const char *allow_running(Planner *p, Candidate *c);
+const char *allow_inside(Planner *p, Candidate *c);
 const char *allow_beside(Planner *p, Candidate *c);
 const char *scan_refuses(Planner *p, const Group *q, Op op);      /* NULL, or why op is not computed beside q's running folds */
 /* What the running fold n is seen to read, as an operand: n->in[0], or (scan_folded(), where threads do not share the fold) its source, by a view that is filled in. */

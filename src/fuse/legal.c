@@ -230,12 +230,57 @@ const char *allow_running(Planner *p, Candidate *c)
     for (int k = 0; k < n->rank; k++) if (k != n->axis && dim_uses(c->coord[k], SPACE_VAR + axis)) return "it runs along a part of an axis";
     c->rows = axis_bit(axis);
     if (q->kind == SUB_scan && p->groups) return "threads share one running fold";
+    if (q->inner) return "a reduction of the running fold is computed there";
     if (q->kind == SUB_scan && (q->rows != c->rows || c->back)) return "it runs along another axis, or the other way";
     bool slow = by_element_only(p, q, n, c->rows);
     for (int i = 0; i < q->node.n; i++) {
         const Node *x = q->node.at[i];
         if (x->op == OP_scan ? slow != by_element_only(p, q, x, c->rows) : slow && !op_cheap(x->op)) return alone;
     }
+    return NULL;
+}
+
+/* The running folds of a state, one for each element of what is reduced, and their reduction: the state stays in a private array, and no step of it is stored. */
+enum { STATE_MOST = 1 << 16 };           /* numbers */
+const char *allow_inside(Planner *p, Candidate *c)
+{
+    const Node *f = c->n, *x = f->in[0];
+    const Group *q = c->q;
+    if (p->groups) return "threads share one running fold";
+    if (q->inner || f->whole || f->kind == FOLD_argmax || f->kind == FOLD_argmin) return "a reduction of the running fold is computed there";
+    const char *no = find_index(p, q, f, x->rank, x->dims, 1, f->in, &c->coord);
+    if (no) return no;
+    uint32_t inner = 0, kept = 0;
+    int last = -1;
+    int64_t state = 1;
+    bool runs = false;
+    for (int k = 0; k < x->rank; k++)
+        for (int a = 0; a < q->rank; a++) {
+            if (!dim_uses(c->coord[k], SPACE_VAR + a)) continue;
+            if (!(f->axes >> k & 1)) { kept |= axis_bit(a); continue; }
+            inner |= axis_bit(a);
+            if (c->coord[k] != dim_idx(p->g, SPACE_VAR + a, q->space[a])) return "it reduces a part of an axis";
+        }
+    if (inner & kept) return "it reduces a part of an axis";
+    for (int a = 0; a < q->rank; a++) {
+        if (dim_is(q->space[a], 1)) continue;
+        last = a;
+        if (q->rows >> a & 1) runs = true;
+        if (inner >> a & 1) state *= dim_hint(p->g, q->space[a]);
+    }
+    if (!inner || (inner & q->rows)) return "it reduces the axis that the fold runs along";
+    if (!runs) return "the axis that it runs along has one place";
+    if (last < 0 || ((q->rows | inner) >> last & 1)) return "lanes need the last axis";
+    if (state * dim_hint(p->g, q->space[last]) > STATE_MOST) return "the state is larger than a cache";
+    for (int i = 0; i < q->node.n; i++) {
+        const Node *n = q->node.at[i];
+        if (n->op != OP_scan) continue;
+        if (n->dt != DT_f32) return "only float32 is kept as a state";
+        for (int k = 0; k < n->rank; k++)
+            if (p->coord[n->id][k]->kind != DIM_idx && !dim_is(n->dims[k], 1)) return "it runs along a part of an axis";
+    }
+    if (!only_for(p, q, f)) return "the running fold is needed elsewhere as well";
+    c->rows = inner;
     return NULL;
 }
 

@@ -290,8 +290,7 @@ static int operands_in(Planner *p, const Group *h, const Node *n)
     return have;
 }
 
-/* Are all readers of h's nodes in h itself, or n? Then none of them needs memory. */
-static bool only_for(Planner *p, const Group *h, const Node *n)
+bool only_for(Planner *p, const Group *h, const Node *n)
 {
     int want = 0, have = 0;
     for (int i = 0; i < h->node.n; i++) {
@@ -463,6 +462,7 @@ static void place_rows(Planner *p, Node *f)
         home = q[i];
         at = c.coord;
         if (home->kind == SUB_map) { home->kind = SUB_rows; home->rows = c.rows; }
+        if (home->kind == SUB_scan) home->inner = c.rows;
     }
     if (!home) {
         home = group_new(p, SUB_rows, x->rank, x->dims, whole->axes, f);
@@ -471,7 +471,7 @@ static void place_rows(Planner *p, Node *f)
     if (f->whole) { home->part = at[f->axis]->var - SPACE_VAR; home->step = f->step; }
     Dim **kept = NEWS(p->arena, Dim *, f->rank + 1);
     fold_index(p->g, f, at, kept);
-    p->iter[f->id] = at;
+    if (home->kind != SUB_scan) p->iter[f->id] = at;
     group_take(p, home, f, kept);
 }
 
@@ -890,7 +890,7 @@ static void sort_kernels(Planner *p)
         number[i] = plan->nkernel;
         plan->once[plan->nkernel] = q->once;
         Subgraph *s = &plan->kernel[plan->nkernel++];
-        *s = (Subgraph){ .kind = q->kind, .id = number[i], .rank = q->rank, .space = q->space, .rows = q->rows, .stream = q->stream, .part = q->part, .step = q->step, .nnode = q->node.n, .node = q->node.at };
+        *s = (Subgraph){ .kind = q->kind, .id = number[i], .rank = q->rank, .space = q->space, .rows = q->rows, .inner = q->inner, .stream = q->stream, .part = q->part, .step = q->step, .nnode = q->node.n, .node = q->node.at };
         VEC(SubStore) store = { 0 };
         for (int k = 0; k < q->node.n; k++) {
             Node *x = q->node.at[k];

@@ -344,6 +344,7 @@ typedef struct Subgraph {
     int id;
     int rank; Dim *const *space;        /* extents of the space */
     uint32_t rows;                      /* SUB_rows, SUB_stream: the axes of the space that folds reduce; SUB_scan: the axis that runs */
+    uint32_t inner;                     /* SUB_scan: axes that a fold of what runs reduces at each place: loops inside, each with its own running fold */
     const Stream *stream;               /* SUB_stream */
     int part; int64_t step;             /* SUB_rows: the row axis that is cut into parts of `step` places, which are points as well (PART_VAR counts them); step 0: none */
     int nnode; Node *const *node;       /* those whose home this is, in order of id */

@@ -163,6 +163,76 @@ SCANS(sliced, 1e-5, 0,                 /* what reads it elsewhere than where it 
     output(b, g2(b->g, OP_sub, g_slice(b->g, c, 1, dim_const(b->g, 10), dim_const(b->g, 40), 1), g_slice(b->g, c, 1, dim_const(b->g, 0), dim_const(b->g, 40), 1)));
     output(b, g1(b->g, OP_neg, g_transpose(b->g, c, (int[]){ 1, 0 })));)
 
+/* Linear attention: running sums of outer products k v, times q: a state of d by e numbers, and no step of it in memory. product: as a product of matrices. */
+static void linear_of(Bench *b, int64_t heads, int64_t steps, int64_t d, int64_t e, int form, bool product)
+{
+    Graph *g = b->g;
+    Node *q = input(b, DT_f32, DIMS(heads, steps, d)), *k = input(b, DT_f32, DIMS(heads, steps, d)), *v = input(b, DT_f32, DIMS(heads, steps, e));
+    next(b);
+    Node *c = running(b, FOLD_sum, g2(g, OP_mul, g_unsqueeze(g, k, 3), g_unsqueeze(g, v, 2)), 1, form);
+    next(b);
+    output(b, product ? g_squeeze(g, g_matmul(g, g_unsqueeze(g, q, 2), c), 2) : g_fold(g, FOLD_sum, g2(g, OP_mul, g_unsqueeze(g, q, 3), c), axis_bit(2), false));
+}
+SCANS(linear, 1e-4, 1, linear_of(b, 3, 50, 20, 37, 0, false);)
+SCANS(linear_product, 1e-4, 1, linear_of(b, 3, 50, 20, 37, 0, true);)
+SCANS(linear_before, 1e-4, 1, linear_of(b, 2, 33, 7, 64, 1, false);)
+SCANS(linear_back, 1e-4, 1, linear_of(b, 2, 33, 7, 64, 3, true);)
+SCANS(linear_short, 1e-4, 1, linear_of(b, 1, 9, 3, 5, 0, false);)
+SCANS(linear_one_step, 1e-4, 0, linear_of(b, 2, 1, 3, 5, 0, false); )
+SCANS(linear_large, 1e-4, 2, linear_of(b, 1, 3, 300, 300, 0, false);)          /* a state larger than a cache is stored step by step */
+SCANS(linear_kept, 1e-4, 0,                /* all steps of the state are results as well */
+    Node *k = input(b, DT_f32, DIMS(20, 6, 1)); Node *v = input(b, DT_f32, DIMS(20, 1, 40));
+    next(b);
+    Node *c = running(b, FOLD_sum, g2(b->g, OP_mul, k, v), 0, 0);
+    output(b, c); output(b, g_fold(b->g, FOLD_sum, g1(b->g, OP_tanh, c), axis_bit(1), false));)
+SCANS(state_recurrence, 1e-4, 0,           /* a state with decay, normalised and read: h = a h + b x by running sums, y = sum of c h, behind it a gate */
+    Graph *g = b->g; Node *a = input(b, DT_f32, DIMS(2, 40, 6, 1)); Node *u = input(b, DT_f32, DIMS(2, 40, 6, 1)); Node *x = input(b, DT_f32, DIMS(2, 40, 1, 33)); Node *c = input(b, DT_f32, DIMS(2, 40, 6, 1)); Node *z = input(b, DT_f32, DIMS(2, 40, 33));
+    next(b);
+    Node *l = running(b, FOLD_sum, g2(g, OP_mul, g1(g, OP_abs, a), number_of(b, -0.02)), 1, 0); Node *h = running(b, FOLD_sum, g2(g, OP_mul, g2(g, OP_mul, g1(g, OP_exp, g1(g, OP_neg, l)), u), x), 1, 0);
+    next(b);
+    Node *y = g_fold(g, FOLD_sum, g2(g, OP_mul, g2(g, OP_mul, g1(g, OP_exp, l), h), c), axis_bit(2), false);
+    next(b);
+    output(b, g2(g, OP_mul, y, g1(g, OP_sigmoid, z)));)
+SCANS(largest_of_state, 1e-5, 1,
+    Node *k = input(b, DT_f32, DIMS(20, 6, 1)); Node *v = input(b, DT_f32, DIMS(20, 1, 40));
+    next(b);
+    output(b, g1(b->g, OP_neg, g_fold(b->g, FOLD_min, running(b, FOLD_max, g2(b->g, OP_add, k, v), 0, 1), axis_bit(1), false)));)
+
+/* Against a loop in double. */
+static void linear_item(Ctx *cx, void *arg)
+{
+    enum { S = 300, D = 24, E = 40 };
+    Bench *b = arg;
+    b->a = arena_new(cx);
+    b->g = graph_new(cx, b->a);
+    linear_of(b, 1, S, D, E, 0, true);
+    Segment *s = segment_new(cx, &b->dev->target, b->g, &(ProgramOptions){ .fuse = true });
+    Tensor got = { 0 };
+    assert_int_equal(segment_kernels(s), 1);
+    segment_run(cx, b->a, s, b->in, NULL, &got, NULL, NULL);
+    const float *q = b->in[0].data, *k = b->in[1].data, *v = b->in[2].data, *y = got.data;
+    double *c = NEWS(b->a, double, D * E);
+    for (int t = 0; t < S; t++)
+        for (int e = 0; e < E; e++) {
+            double want = 0, size = 0;
+            for (int d = 0; d < D; d++) {
+                c[d * E + e] += (double)k[t * D + d] * (double)v[t * E + e];
+                want += (double)q[t * D + d] * c[d * E + e];
+                size += fabs((double)q[t * D + d] * c[d * E + e]);
+            }
+            if (fabs((double)y[t * E + e] - want) > 4e-6 * (1 + size)) fail_msg("step %d, place %d: %.9g, wanted %.9g", t, e, (double)y[t * E + e], want);
+        }
+    segment_free(s);
+    arena_free(b->a);
+}
+
+static void linear_in_double(void **state)
+{
+    Shared *d = *state;
+    Bench b = { .dev = d, .cx = &d->cx };
+    if (guard_call(&d->cx, linear_item, &b) != E_OK) fail_msg("%s", d->cx.text);
+}
+
 /* Any element type, kind, axis, direction and length; sometimes two of them, sometimes sizes that are symbols. */
 static uint64_t seed_now;
 static uint64_t draw(uint64_t *at, uint64_t n) { return random_word(seed_now, (*at)++) % n; }
@@ -202,7 +272,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(directions), cmocka_unit_test(gated), cmocka_unit_test(gated_columns), cmocka_unit_test(gated_short), cmocka_unit_test(gated_one), cmocka_unit_test(both_ways),
         cmocka_unit_test(kinds_together), cmocka_unit_test(shares), cmocka_unit_test(shares_back), cmocka_unit_test(along_rows_back), cmocka_unit_test(pieces), cmocka_unit_test(products),
         cmocka_unit_test(products_beside), cmocka_unit_test(not_finite), cmocka_unit_test(product_of_zero), cmocka_unit_test(truth), cmocka_unit_test(one_place), cmocka_unit_test(no_places),
-        cmocka_unit_test(padded), cmocka_unit_test(sliced), cmocka_unit_test(random_graphs),
+        cmocka_unit_test(padded), cmocka_unit_test(sliced), cmocka_unit_test(linear), cmocka_unit_test(linear_product), cmocka_unit_test(linear_before), cmocka_unit_test(linear_back),
+        cmocka_unit_test(linear_short), cmocka_unit_test(linear_one_step), cmocka_unit_test(linear_large), cmocka_unit_test(linear_kept), cmocka_unit_test(state_recurrence), cmocka_unit_test(largest_of_state), cmocka_unit_test(linear_in_double), cmocka_unit_test(random_graphs),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
