@@ -344,7 +344,7 @@ static const char *take_over(Planner *p, Group *q, Group *h, const Node *n, cons
         if (a < 0 || a >= q->rank || q->space[a] != h->space[k] || (used >> a & 1)) exchange = false;
         else used |= 1u << a;
     }
-    const uint32_t row = q->kind == SUB_rows && !(used & q->rows) ? q->rows : 0;         /* one point for each row: it is computed once for it */
+    const uint32_t each = q->kind == SUB_rows ? q->rows : q->inner, row = !(used & each) ? each : 0;        /* one point for each row: it is computed once for it */
     for (int a = 0; a < q->rank; a++) if (!(used >> a & 1) && !dim_is(q->space[a], 1) && !(row >> a & 1)) exchange = false;
     if (!exchange) {
         if (!only_for(p, h, n)) return "it is computed over fewer points and needed elsewhere";

@@ -185,7 +185,7 @@ SCANS(linear_kept, 1e-4, 0,                /* all steps of the state are results
     next(b);
     Node *c = running(b, FOLD_sum, g2(b->g, OP_mul, k, v), 0, 0);
     output(b, c); output(b, g_fold(b->g, FOLD_sum, g1(b->g, OP_tanh, c), axis_bit(1), false));)
-SCANS(state_recurrence, 1e-4, 0,           /* a state with decay, normalised and read: h = a h + b x by running sums, y = sum of c h, behind it a gate */
+SCANS(state_recurrence, 1e-4, 2,           /* a state with decay, normalised and read: h = a h + b x by running sums, y = sum of c h, behind it a gate */
     Graph *g = b->g; Node *a = input(b, DT_f32, DIMS(2, 40, 6, 1)); Node *u = input(b, DT_f32, DIMS(2, 40, 6, 1)); Node *x = input(b, DT_f32, DIMS(2, 40, 1, 33)); Node *c = input(b, DT_f32, DIMS(2, 40, 6, 1)); Node *z = input(b, DT_f32, DIMS(2, 40, 33));
     next(b);
     Node *l = running(b, FOLD_sum, g2(g, OP_mul, g1(g, OP_abs, a), number_of(b, -0.02)), 1, 0); Node *h = running(b, FOLD_sum, g2(g, OP_mul, g2(g, OP_mul, g1(g, OP_exp, g1(g, OP_neg, l)), u), x), 1, 0);
