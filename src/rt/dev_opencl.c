@@ -204,8 +204,7 @@ static Status toolchain_open(Device *d, const Options *opt, uint32_t number, RtE
     snprintf(d->number, sizeof d->number, "--device=%u", number);
     snprintf(d->stamp, sizeof d->stamp, "--stamp=%016" PRIx64, h);        /* so that another driver makes other keys */
     d->tools = (Toolchain){ .flag = d->flag, .of = d, .load = cl_unit_open, .symbol = cl_unit_symbol, .unload = cl_unit_close };
-    if (opt->kernel_compiler && *opt->kernel_compiler) d->tools.program = opt->kernel_compiler;
-    else if (worker_find(CL_WORKER, d->worker)) d->tools.program = d->worker;
+    if (worker_find(CL_WORKER, d->worker)) d->tools.program = d->worker;
     else {
         snprintf(d->missing, sizeof d->missing, "no OpenCL compiler: the program " CL_WORKER " is neither beside sinter nor on PATH");
         d->tools.missing = d->missing;
