@@ -204,7 +204,8 @@ static void print_soon(Rows *r)
     print_line(p, "const i64 %s = 0;", row_var(r));
     for (int i = 0; i < r->slot.n; i++) {
         const RowSlot *s = &r->slot.at[i];
-        if (rows_varies(r, s) && rows_whole_pieces(r, s)) print_line(p, "fill_cache(%s, %lld);", slot_at(r, s), (long long)(r->n * (int64_t)dtype_size(s->dt) / r->soon / 16 * 16));
+        const int64_t bytes = r->n * (int64_t)dtype_size(s->dt) / r->soon / 16 * 16;
+        if (rows_varies(r, s) && rows_whole_pieces(r, s)) print_line(p, "fill_cache(%s, %lld);", slot_at(r, s), (long long)bytes);
     }
     print_line(p, "}");
     print_line(p, "}");
