@@ -914,10 +914,8 @@ static int only_axis(const Node *n)
 /* Few rows: lanes run along the axis, and along the axes of results. Are what is inside and what these read such that this goes well? */
 static bool few_rows(Cone *c, int64_t rows)
 {
-    Graph *g = c->f->g;
-    const Node *x = c->out->in[0];
     uint32_t each = 1u << c->axis;
-    if (rows >= LEAST_ROWS || dim_hint(g, x->dims[c->axis]) < FEW_STEPS || !(dep_of(c, under_views(folded_body(c->out))) & DEP_d)) return false;
+    if (rows >= LEAST_ROWS || !(dep_of(c, under_views(folded_body(c->out))) & DEP_d)) return false;
     for (int i = 0; i < c->visit.n; i++) if (c->visit.at[i]->fold && !c->visit.at[i]->result) each |= axes_of_visit(c, c->visit.at[i]);
     for (int i = 0; i < c->visit.n; i++) {
         const Visit *v = c->visit.at[i];
@@ -1008,7 +1006,7 @@ void cascades_find(Ctx *cx, Arena *a, Graph *g, Cascades *all)
         if (!best.out || dim_hint(g, n->in[0]->dims[best.lane]) < LEAST_ROWS) {
             Cone c;
             row = best.out ? best.lane : -1;
-            if (cone_try(&f, n, axis, -1, 0, NULL, &c) && few_rows(&c, row < 0 ? 1 : dim_hint(g, n->in[0]->dims[row]))) { best = c; cascade = true; }
+            if (dim_hint(g, n->in[0]->dims[axis]) >= FEW_STEPS && cone_try(&f, n, axis, -1, 0, NULL, &c) && few_rows(&c, row < 0 ? 1 : dim_hint(g, n->in[0]->dims[row]))) { best = c; cascade = true; }
         }
         if (!best.out) continue;
         Node *more[MAX_MORE];
