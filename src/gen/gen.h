@@ -148,7 +148,7 @@ int join_words(int n, const KernelSource *const *texts);                 /* of a
 /* gen_pack.c: the loop over the points of an elementwise kernel with k->pack > 1; how many points (packs) a group takes at a time. */
 int64_t print_packs(Printer *p, const LoopKernel *k, const SimtWords *w);
 void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource *out);
-/* ---- rows.c: what gen_rows.c prints: is it that form, and how are rows dealt out? ------------------------------------------------------------ */
+/* ---- row_shape.c: what gen_rows.c prints: is it that form, and how are rows dealt out? ------------------------------------------------------------ */
 typedef struct RowSlot {                   /* elements of the row that are loaded or stored as vectors */
     int buf; Dim *off; int npred; Pred *pred; DType dt;
     int id, first, last;                /* loops that use it */

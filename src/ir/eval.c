@@ -163,9 +163,8 @@ static Lanes lanes_lin(Eval *ev, const Lin *l, const Space *s, const Lanes *oper
 }
 
 /* ---- loading and storing lanes ------------------------------------------------------------------------- */
-static void load_lanes(DType t, const void *data, const Lanes *off, const Space *s, Scalar *r)
+static void load_lanes(DType t, const char *p, const Lanes *off, const Space *s, Scalar *r)
 {
-    const char *p = data;
     size_t size = dtype_size(t);
 #define LOAD_AS(T, m) \
     if (!off->v && !s->mask) { \
@@ -301,8 +300,7 @@ static _Noreturn void fail_index(Eval *ev, const Node *n, int64_t at, int axis, 
         snprintf(who, sizeof who, "%s '%s'", o->op, o->name ? o->name : "");
     else
         snprintf(who, sizeof who, "%s %%%d", prim_info[n->op].name, n->id);
-    fail(ev->cx, E_INVALID, "%s: index %lld is outside axis %d of size %lld", who, (long long)at, axis,
-         (long long)size);
+    fail(ev->cx, E_INVALID, "%s: index %lld is outside axis %d of size %lld", who, (long long)at, axis, (long long)size);
 }
 
 /* The value of a step as Scalars; and Scalars as the value of a step. */

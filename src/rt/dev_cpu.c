@@ -16,12 +16,15 @@
 #define HUGE_PAGE    ((size_t)2 << 20)
 #define BIG_BLOCK    HUGE_PAGE /* from this size on a block is mapped on its own, on huge pages */
 #define SERIAL_PARTS 64 /* of a launch on one thread that may be cancelled */
-#define PACE_WARM    32 /* runs of a launch until it is timed: first ones touch new memory, and find threads asleep or on this processor */
-#define PACE_SHARED  (PACE_WARM + 8) /* runs after which its time in parts is known ... */
-#define PACE_ALONE   (PACE_SHARED + 8) /* ... and on one thread */
-#define PACE_LIFE    (1 << 14) /* runs until it is timed again: the other processors may have become free, or busy */
-#define PACE_LONG    500e-6 /* seconds from which a launch is shared without a trial */
-#define WORTH        8 /* hand-overs that a launch must last to be shared; and wakings that a list must, to wake threads */
+#define PACE_WARM                                                                                            \
+    32 /* runs of a launch until it is timed: first ones touch new memory, and find threads asleep or on this processor */
+#define PACE_SHARED (PACE_WARM + 8) /* runs after which its time in parts is known ... */
+#define PACE_ALONE  (PACE_SHARED + 8) /* ... and on one thread */
+#define PACE_LIFE                                                                                            \
+    (1 << 14) /* runs until it is timed again: the other processors may have become free, or busy */
+#define PACE_LONG 500e-6 /* seconds from which a launch is shared without a trial */
+#define WORTH                                                                                                \
+    8 /* hand-overs that a launch must last to be shared; and wakings that a list must, to wake threads */
 
 typedef struct Slot {
     void *scratch;
@@ -415,7 +418,8 @@ static Status cpu_run(Device *d, int n, const Launch *list, int threads, volatil
             st = launch_host(l, e);
         } else if (l->total > 0) {
             LaunchRun r = { .launch = l, .fn = kernel_fn(l->kernel), .lane = lane, .cancel = cancel };
-            bool paced = l->pace && l->grain < l->total && threads > 1 && (shares || l->pace->runs >= PACE_SHARED);
+            bool paced =
+                l->pace && l->grain < l->total && threads > 1 && (shares || l->pace->runs >= PACE_SHARED);
             r.timed = paced && l->pace->runs >= PACE_WARM && l->pace->runs < PACE_ALONE;
             double begin = r.timed ? time_now() : 0;
             int64_t grain = shares ? launch_grain(l, lane->cost.awake) : l->total;

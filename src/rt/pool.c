@@ -194,7 +194,7 @@ static void pool_measure(Pool *p)
     const struct timespec nap = { 0, (long)(SPIN_IDLE * 2e9) };
     bool came = false;
     for (int i = 0, met = 0; i < COST_NAPS && met < 2; i++) {
-        nanosleep(&nap, NULL);          /* they begin, find nothing and fall asleep */
+        nanosleep(&nap, NULL); /* they begin, find nothing and fall asleep */
         if (atomic_load(&p->sleepers) == p->made)
             met += came = pool_meet(p, &c.asleep);
     }
