@@ -50,11 +50,8 @@ static KFold *few_sum(LoopKernel *k)
     return few_find(k, k->body, false, &sum) ? sum : NULL;
 }
 
-int half_lanes(LoopKernel *k)
-{
-    if (!few_sum(k)) return k->lanes;
-    return k->vec_var->a->c <= k->lanes / 4 ? k->lanes / 4 : k->lanes / 2;
-}
+int half_width(const LoopKernel *k) { return k->vec_var->a->c <= k->lanes / 4 ? k->lanes / 4 : k->lanes / 2; }
+int half_lanes(LoopKernel *k) { return few_sum(k) ? half_width(k) : k->lanes; }
 
 void half_choose(LoopKernel *k) { k->half = few_sum(k) != NULL; }
 

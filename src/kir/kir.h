@@ -239,6 +239,7 @@ bool unit_choose(LoopKernel *k, KLoop *vec, KFold *f, const KLoop *o, const KVal
 void panel_choose(LoopKernel *k, KLoop *vec);                 /* panel.c */
 /* half.c. Lanes that are enough for a contraction's columns, the axis in lanes: all, or, where these fit in half a vector or a quarter, and the sums are such, so many. */
 int half_lanes(LoopKernel *k);
+int half_width(const LoopKernel *k);                          /* the same of one that has k->half */
 void half_choose(LoopKernel *k);                              /* sets LoopKernel.half; before the tile is chosen; after panels: */
 void half_apply(LoopKernel *k, KLoop *vec);
 void buf_pack(KBuf *b);                                       /* it is packed, if not yet, in its own order */

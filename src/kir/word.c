@@ -25,7 +25,7 @@ static KVal *narrow_load(KVal *v, DType from, DType to)
 static bool form_fits(const LoopKernel *k, const WordForm *f, const KBlock *b, Words *q)
 {
     KVal *v = q->product;
-    if (f->dot ? !(k->dots & f->dot) : !k->half || half_lanes(k) * 4 > k->lanes) return false;
+    if (f->dot ? !(k->dots & f->dot) : !k->half || half_width(k) * 4 > k->lanes) return false;
     if (q->fold->dt != f->sum || b->stmt.n != (f->dot ? 6 : 4)) return false;
     q->terms = f->terms;
     for (int side = 0; side < 2; side++) {
@@ -97,7 +97,7 @@ static void words_apply(LoopKernel *k, KLoop *vec)
         b->rows = deep = (deep + whole - 1) / whole * whole;
     }
     buf_pack(b);
-    b->panel = k->half ? half_lanes(k) : (int64_t)vec->nv * k->lanes;
+    b->panel = k->half ? half_width(k) : (int64_t)vec->nv * k->lanes;
     b->width = width;
     b->words = terms;
     q.w->at.off = dim_add(g, dim_add(g, k->vec_var, dim_mulc(g, dim_idx(g, START_VAR, width), deep / terms - 1)), dim_mulc(g, row, b->panel / terms));
