@@ -454,7 +454,8 @@ static void deal_long(Rows *r, bool bulk)
         r->blocks = blocks;
         r->shift = line;
     }
-    r->soon = want->ahead ? want->ahead - 1 : row_bytes(r) * r->blocks <= SOON ? 1 : 2;
+    const bool busy = reductions(r) == 1 && rows_exact(r) && r->need >= BUSY_WORDS;     /* loads wait once, and all threads are alike: memory has no time to spare */
+    r->soon = want->ahead ? want->ahead - 1 : busy ? 0 : row_bytes(r) * r->blocks <= SOON ? 1 : 2;
     r->paired = true;
     r->crowded = r->nloop > 1 && rows_pair(r, 0) == PAIR_squares;
 }

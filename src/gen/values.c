@@ -141,7 +141,7 @@ const char *print_dim(Printer *p, Dim *d)
     for (int i = 0; i < n; i++) {
         const char *s = term[i].text;
         const char *by = term[i].rows && dim_is_const(term[i].coef) && !p->simt && p->k->mr > POINTERS ? arena_fmt(p->arena, "%lld", (long long)term[i].coef->c) : NULL;
-        if (by && (rows_whole(p->k) || p->shifted || p->inside) && !strcmp(s, arena_fmt(p->arena, "%sm", print_var(p, p->k->row_var)))) s = arena_fmt(p->arena, "%s * %s + %s * m", by, print_var(p, p->k->row_var), by);
+        if (by && (rows_whole(p->k) || p->shifted || p->inside) && !strcmp(s, arena_fmt(p->arena, "%sm", print_var(p, p->k->row_var)))) s = arena_fmt(p->arena, "%s * %s %c %s * m", by, print_var(p, p->k->row_var), term[i].negative ? '-' : '+', by);
         else if (!dim_is(term[i].coef, 1)) s = arena_fmt(p->arena, strstr(s, " + ") ? "%s * (%s)" : "%s * %s", by ? by : number(p, term[i].coef), s);
         out = out ? arena_fmt(p->arena, "%s %s %s", out, term[i].negative ? "-" : "+", s) : term[i].negative ? arena_fmt(p->arena, "-%s", s) : s;
     }

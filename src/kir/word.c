@@ -79,7 +79,7 @@ static void words_apply(LoopKernel *k, KLoop *vec)
     int step = q.loop->var->var, lane = k->vec_var->var, terms = q.terms;
     KBuf *b = &k->buf.at[q.w->buf];
     Dim *width = vec->extent, *count = dim_const(g, 1);
-    if (q.loop->from || !dim_is_const(q.loop->extent) || q.loop->extent->c % terms || !k->sub->constant[b->node->id] || b->write || k->sub->constant[k->sub->node[0]->id]) return;
+    if (q.loop->from || q.loop->row_from || !dim_is_const(q.loop->extent) || q.loop->extent->c % terms || !k->sub->constant[b->node->id] || b->write || k->sub->constant[k->sub->node[0]->id]) return;
     for (int i = 0; i < k->buf.n; i++) if (i != q.w->buf && k->buf.at[i].node == b->node) return;
     if (dim_uses(q.x->at.off, lane) || !dim_linear(g, q.x->at.off, step, &one, &rest) || !dim_is(one, 1)) return;
     for (int i = 0; i < q.x->at.npred; i++) if (dim_uses(q.x->at.pred[i].e, step) || dim_uses(q.x->at.pred[i].n, step)) return;

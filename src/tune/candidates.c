@@ -42,7 +42,7 @@ bool sched_parse(const char *text, Sched *s)
         if (sscanf(text, "%31[a-z_]=%d%n", name, &v, &n) != 2 || v < 1) return false;
         bool known = false;
         for (size_t i = 0; i < COUNT_OF(knob_info); i++)
-            if (!strcmp(knob_info[i].name, name) && v <= (knob_info[i].kinds && !knob_info[i].groups ? 64 : 1024)) { *knob_of(s, &knob_info[i]) = v; known = true; }
+            if (!strcmp(knob_info[i].name, name) && v <= (knob_info[i].kinds ? 64 : 1024)) { *knob_of(s, &knob_info[i]) = v; known = true; }
         if (!known) return false;
         text += n;
         while (*text == ' ') text++;
