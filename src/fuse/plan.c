@@ -837,13 +837,14 @@ static void mark_stored(Planner *p)
         int home = p->home[id];
         if (home == HOME_memory) stored[id] = 1;
         if (p->dense[id] || n->op == OP_part) stored[id] = 1;
-        if (home < 0 && home != HOME_memory) continue;
-        Group *q = n->op == OP_join ? NULL : n->op == OP_scatter ? group_of(p, p->writers[id].at[1]) : group_of(p, home);
+        const Group *q = group_of(p, home);
+        if (!q && n->op != OP_scatter) continue;
+        Node reads = *n;
+        if (n->op == OP_scatter) { reads.in++; reads.nin--; }        /* the first operand is copied before; its kernel computes none of the others */
         Sources s = { 0 };
-        if (n->op == OP_scatter || q) sources_of(p, n, &s, 0);
+        sources_of(p, &reads, &s, 0);
         for (int i = 0; i < s.at.n; i++) {
             const Node *x = s.at.at[i];
-            if (n->op == OP_scatter && x == n->in[0] && n->in[1] != x) continue;     /* copied before */
             if (group_of(p, p->home[x->id]) != q || p->writers[x->id].n) stored[x->id] = 1;
         }
     }

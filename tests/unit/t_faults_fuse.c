@@ -199,6 +199,11 @@ static void test_old_value_is_kept(void **state)
     /* pieces of a join that are written where the scatter works: all of them before it */
     trial_gives(OPSET(18) "g (float[2] x, float[2] z, float[2] u) => (float[6] y) <int64[2] i = {2, 5}> { j = Concat<axis = 0>(x, z, x) y = ScatterElements<reduction = \"min\">(j, i, u) }",
                 "f32[2] 1 2; f32[2] 3 4; f32[2] -1 -2", "f32[6] 1 2 -1 4 1 -2", 0);
+    /* a scatter reads memory: what the kernel of a piece computes, and what is copied before as well */
+    trial_gives(OPSET(18) "g (int32[2,3] x) => (int32[6,3] y) <int64 axis = {1}, int64 n = {6}> { s = CumSum(x, axis) j = Concat<axis = 0>(s, s, s) p = Cast<to = 7>(s) i = Mod(p, n)\n"
+                "y = ScatterElements<axis = 0, reduction = \"add\">(j, i, x) }", "i32[2,3] 1..6", "i32[6,3] 1 3 9 5 9 15 1 3 6 4 16 21 5 3 6 4 9 15", 0);
+    trial_gives(OPSET(18) "g (float[4] x, int64[4] i) => (float[4] y) <int64 axis = {0}, int64[1] last = {-1}, int64[1] low = {-1000}, int64[1] ax = {0}, int64[1] back = {-1}> {\n"
+                "s = CumSum(x, axis) r = Slice(s, last, low, ax, back) y = ScatterElements<reduction = \"add\">(s, i, r) }", "f32[4] 1..4; i64[4] 2 0 2 3", "f32[4] 7 3 19 11", 0);
 }
 
 /* Results that nobody reads. */
