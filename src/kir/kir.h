@@ -251,7 +251,8 @@ bool below_largest(const KVal *v);                            /* Is v, if it is 
 void count_uses(int *uses, const KBlock *b);                  /* how often each value is used, by id */
 void quantise_choose(LoopKernel *k);                          /* quantise.c: quantisations in lanes, without a division; after kernel_vary() */
 Dim *kernel_scratch(const LoopKernel *k, int buf);                       /* byte offset in the thread's scratch; buf = buf.n: the whole size */
-/* May `out` share its memory with `in`? Proved when every read of in is at the very element that is written, and not after the write. */
+/* May `out` share its memory with `in`? Proved when every read of in is at the very element that is written, and not after the write, and no element is
+ * written by more than one point. */
 bool kernel_may_alias(const LoopKernel *k, int in, int out);
 bool fold_in_loop(const KFold *f, const KLoop *o);       /* Is it a float32 sum that runs over o (and not one inside each iteration)? */
 #endif

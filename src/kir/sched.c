@@ -414,7 +414,7 @@ Dim *kernel_scratch(const LoopKernel *k, int buf)
     return at;
 }
 
-typedef struct Aliasing { int in, out; const Dim *write; bool ok, written, team; const KLoop *loop; } Aliasing;
+typedef struct Aliasing { const LoopKernel *k; int in, out; Dim *write; bool ok, written, team; } Aliasing;
 
 /* What a team reads outside the loops that are dealt out, each of its threads reads, and one of them may already have written. */
 static bool in_team(const KBlock *b)
@@ -423,13 +423,28 @@ static bool in_team(const KBlock *b)
     return false;
 }
 
+/* Another element for each value of var? */
+static bool each_apart(Graph *g, Dim *off, const Dim *var, const Dim *extent)
+{
+    Dim *c, *rest;
+    return dim_is(extent, 1) || (dim_linear(g, off, var->var, &c, &rest) && !dim_is(c, 0));
+}
+
+/* Is it written once, in block b? What other points, or turns of a loop, write again they also read again, maybe after the first of them has written. */
+static bool written_once(const LoopKernel *k, const KBlock *b, Dim *off)
+{
+    for (int i = 0; i < k->npar; i++) if (!each_apart(k->g, off, k->par[i].var, k->par[i].extent)) return false;
+    for (; b; b = b->up) if (b->loop && !each_apart(k->g, off, b->loop->var, b->loop->extent)) return false;
+    return true;
+}
+
 static void alias_walk(const KBlock *b, Aliasing *x, bool second)
 {
     for (int i = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
         if (s->kind == KS_loop) alias_walk(s->loop->body, x, second);
         if (s->kind == KS_store && s->buf == x->out) {
-            if ((x->write && s->at.off != x->write) || s->at.npred || s->how != COMBINE_set) x->ok = false;
+            if ((x->write && s->at.off != x->write) || s->at.npred || s->how != COMBINE_set || !written_once(x->k, b, s->at.off)) x->ok = false;
             x->write = s->at.off;
             x->written = true;
         }
@@ -441,7 +456,7 @@ bool kernel_may_alias(const LoopKernel *k, int in, int out)
 {
     const KBuf *a = &k->buf.at[in], *b = &k->buf.at[out];
     if (a->scratch || b->scratch || a->packed || a->write || dtype_size(a->dt) != dtype_size(b->dt) || k->sub->kind == SUB_scatter) return false;
-    Aliasing x = { .in = in, .out = out, .ok = true, .team = k->team > 1 };
+    Aliasing x = { .k = k, .in = in, .out = out, .ok = true, .team = k->team > 1 };
     alias_walk(k->top, &x, false);
     alias_walk(k->body, &x, false);
     if (!x.write || !x.ok) return false;

@@ -160,6 +160,28 @@ static void unused_result_graph(Bench *b)
 }
 static void unused_result_of_a_call(void **state) { check(state, unused_result_graph, 0, 0); }
 
+/* A number that each part of a kernel of rows reads, and another one that each part writes: not into its place. */
+static void same(Ctx *cx, Arena *a, const Call *call, const Tensor *in, Tensor *out)
+{
+    (void)cx; (void)a; (void)call;
+    memcpy(out->data, in->data, tensor_bytes(in));
+}
+static const CallDef same_call = { .name = "same", .dynamic = false, .eval = same };
+
+static void number_graph(Bench *b)
+{
+    Graph *g = b->g;
+    Node *u = input(b, DT_f32, 0, NULL), *x = input(b, DT_f32, DIMS(256, 1500)), *i = input(b, DT_u8, DIMS(50));
+    Node *m = g_call(g, &(Call){ .def = &same_call, .nin = 1, .nout = 1, .out_dt = (DType[]){ DT_f32 } }, &u, (int[]){ 0 }, (Dim *const *[]){ u->dims })[0];
+    next(b);
+    Node *rows = g_fold(g, FOLD_max, g2(g, OP_mul, x, u), 2, false);
+    next(b);
+    Node *n = g2(g, OP_sub, m, u);
+    next(b);
+    output(b, g2(g, OP_sub, n, g_gather_axis(g, rows, g_cast(g, i, DT_i64), 0)));
+}
+static void numbers_of_all_parts(void **state) { check(state, number_graph, 1e-6, 0); }
+
 /* Updates and indices that are the same along the last axis. */
 static void scatter_graph(Bench *b)
 {
@@ -245,7 +267,7 @@ int main(void)
         cmocka_unit_test(values_beside_no_points),
         cmocka_unit_test(joins_read_elsewhere),
         cmocka_unit_test(gathers_from_nothing),
-        cmocka_unit_test(scatters_of_one_value), cmocka_unit_test(boxes_along_a_long_axis),
+        cmocka_unit_test(numbers_of_all_parts), cmocka_unit_test(scatters_of_one_value), cmocka_unit_test(boxes_along_a_long_axis),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
