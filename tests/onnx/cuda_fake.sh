@@ -1,7 +1,7 @@
 #!/bin/bash
+# limit: 600
 # CUDA without a card: a driver made for tests (tests/gpu) runs the kernels' texts on this machine and fails on demand. Right values; and a clear message, and
 # a process that ends by itself, for each way that a driver and a device go wrong.
-# limit: 300
 . "$(dirname "$0")/../lib/check.sh"
 command -v "${CXX:-g++}" >/dev/null || { skip "no C++ compiler for the driver of tests"; finish; }
 cc -D_GNU_SOURCE -std=gnu11 -O1 -w -shared -fPIC -o "$T/libcuda.so.1" tests/gpu/fake_cuda.c -ldl || { bad "fake_cuda.c"; finish; }
