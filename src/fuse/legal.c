@@ -85,7 +85,7 @@ static const char *needs_same(Planner *p, const Group *q, const Node *n, int nin
 /* Index of a tensor of these dims read by `in` where its operands of q determine it axis by axis: the inverse of their views. */
 static Dim **index_from_operands(Planner *p, const Group *q, const Node *n, int rank, Dim *const *dims, int nin, Node *const *in)
 {
-    Dim **idx = NEWS(p->arena, Dim *, rank + 1), *own[MAX_RANK], *at[MAX_RANK] = { 0 };
+    Dim **idx = NEWS(p->arena, Dim *, rank + 1), *own[MAX_RANK] = { NULL }, *at[MAX_RANK] = { 0 };
     for (int k = 0; k < rank; k++) own[k] = dim_idx(p->g, k, dims[k]);
     for (int i = n->op == OP_gather ? 1 : 0; i < nin; i++) {
         bool padded;

@@ -247,7 +247,7 @@ static Node *winograd_make(Winograd *w, const Conv *c)
     Graph *g = w->g;
     const Node *f = c->fold, *last = c->cone[c->ncone - 1];
     int m = c->form->tile, n = m + WINDOW - 1, at[2] = { 0 }, kept = 0, rank = f->rank;
-    Dim *dims[MAX_RANK], *idx[MAX_RANK], *to[MAX_RANK], *size = dim_const(g, m);
+    Dim *dims[MAX_RANK] = { NULL }, *idx[MAX_RANK], *to[MAX_RANK], *size = dim_const(g, m);
     for (int k = 0; k < f->in[0]->rank; k++)
         for (int s = (f->axes >> k & 1) ? 2 : 0, own = kept; s < 2; s++, kept = own + 1) if (k == c->place[s]) at[s] = own;
     for (int k = 0; k < rank; k++) dims[k] = k == at[0] || k == at[1] ? dim_ceildiv(g, f->dims[k], size) : f->dims[k];

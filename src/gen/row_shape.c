@@ -648,8 +648,8 @@ static bool passes_caches(const Rows *r)
 bool rows_shape(Rows *r, bool bulk)
 {
     if (!choose_shape(r, bulk)) return false;
+    r->paired = r->stages > 0;
     if (!r->stages) deal_long(r, bulk);
-    else r->paired = true;
     if (r->k->sched.pairs) r->paired = r->k->sched.pairs == 1;
     r->hinted = passes_caches(r);
     /* a thread has few registers, and a text so straight that what the compiler might keep of an earlier loop must be out of its sight for certain */

@@ -56,7 +56,7 @@ bool bundle_choose(LoopKernel *k)
         if (s->kind == KS_loop && !glance) glance = s->loop;
         folds += s->kind == KS_fold;
     }
-    if (!folds) return false;
+    if (!folds || !glance) return false;
     if (k->pivoted) glance_once(k, glance->body);
     k->bundle = true;
     k->par[k->npar - 1].step = k->lanes;
