@@ -384,18 +384,19 @@ static bool choose_short(Rows *r)
     return false;
 }
 
-/* Elements of a line of memory, of the smallest, if rows begin inside one; or 0. */
-static int lines(const Rows *r)
+/* Elements of a line of memory, of the smallest that differ from row to row. */
+static int line_elements(const Rows *r)
 {
     int least = 16;
-    bool inside = false;
-    for (int i = 0; i < r->slot.n; i++) {
-        const RowSlot *s = &r->slot.at[i];
-        if (!rows_varies(r, s)) continue;
-        if ((int)dtype_size(s->dt) < least) least = (int)dtype_size(s->dt);
-        inside |= r->n * (int64_t)dtype_size(s->dt) % LINE != 0;
-    }
-    return inside ? LINE / least : 0;
+    for (int i = 0; i < r->slot.n; i++) if (rows_varies(r, &r->slot.at[i]) && (int)dtype_size(r->slot.at[i].dt) < least) least = (int)dtype_size(r->slot.at[i].dt);
+    return LINE / least;
+}
+
+/* The same if rows begin inside a line; or 0. */
+static int lines(const Rows *r)
+{
+    for (int i = 0; i < r->slot.n; i++) if (rows_varies(r, &r->slot.at[i]) && r->n * (int64_t)dtype_size(r->slot.at[i].dt) % LINE) return line_elements(r);
+    return 0;
 }
 
 /* Longer ones: the registers are filled with rows, of as many blocks as there is room for. What loops hand on is kept if enough blocks fit then, else computed again if more
@@ -519,11 +520,8 @@ const RowSlot *rows_first(const Rows *r)
 static bool deal(Rows *r, int cluster, int64_t *vectors)
 {
     const int64_t nvec = (r->n + r->e - 1) / r->e;
-    int least = 16;
-    r->shift = 0;
-    for (int i = 0; i < r->slot.n; i++) if (r->slot.at[i].from == FROM_ring && (int)dtype_size(r->slot.at[i].dt) < least) least = (int)dtype_size(r->slot.at[i].dt);
-    const int line = LINE / least;
-    for (int i = 0; i < r->slot.n; i++) if (r->n * (int64_t)dtype_size(r->slot.at[i].dt) % LINE) r->shift = line;
+    const int line = line_elements(r);
+    r->shift = lines(r);
     for (int i = 0; i < r->slot.n; i++)       /* copies are of whole pieces of 16 bytes */
         if (r->slot.at[i].from == FROM_ring && !aligned(r, rows_first(r)->off, dtype_size(r->slot.at[i].dt) >= 16 ? 1 : (int)(16 / dtype_size(r->slot.at[i].dt)))) r->shift = 0;
     int64_t share = (nvec + cluster - 1) / cluster;
@@ -588,7 +586,7 @@ static bool ring_of_eight(Rows *r, int cluster, int once)
     int resident = 0, w = (int)((r->n / r->e / cluster + EIGHT - 1) / EIGHT + 31) / 32 * 32;
     if (w < EIGHT_LEAST || want->threads || (want->cluster && cluster != want->cluster) || (want->once && once != want->once - 1)) return false;
     if (cluster > 2 && w < 3 * FOUR) w = 2 * FOUR;      /* warps come in fours: of nine to eleven, some would be waited for. Where more blocks wait for each other, fewer are better */
-    if (cluster <= 2 && w < 2 * FOUR + 64) w = 3 * FOUR;
+    if (cluster <= 2 && w < 2 * FOUR + 64) w = 3 * FOUR;       /* in pairs, of nine, and of eleven or twelve: measured */
     else if (cluster <= 2 && w > 2 * FOUR + 64 && w <= 3 * FOUR) w = 4 * FOUR;
     for (int again = want->again == 2; again < (want->again == 1 ? 1 : 2); again++)
         if (ring_fits(r, w, cluster, again, once, &resident) && r->blocks == 1) return true;
