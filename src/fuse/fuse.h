@@ -1,4 +1,4 @@
-/* fuse: which nodes become one kernel (plan.c, legal.c, cascade.c), and where buffers live (memory.c). Sees the primitive graph only. */
+/* fuse: which nodes become one kernel (plan.c, facts.c, legal.c, cascade.c), and where buffers live (memory.c). Sees the primitive graph only. */
 #ifndef SN_FUSE_H
 #define SN_FUSE_H
 #include "base/base.h"
@@ -73,7 +73,7 @@ void narrow_choose(Ctx *cx, Arena *a, Graph *g, int dots, bool round);
 /* Rewrites what is computed along a shuffled axis so that it runs in the order of what it reads. Before layouts. */
 void shuffles_choose(Ctx *cx, Arena *a, Graph *g);
 
-/* ---- plan.c and legal.c ------------------------------------------------------------------------------------------------------------------ */
+/* ---- plan.c --------------------------------------------------------------------------------------------------------------------------- */
 typedef struct Group {
     SubKind kind;
     int id, merged;                     /* merged: the group that took it over, or -1 */
@@ -96,8 +96,6 @@ void cascades_find(Ctx *cx, Arena *a, Graph *g, Cascades *all);         /* adds 
 /* split.c: rewrites cascades of few rows over a long axis as cascades of its parts and their merge. Before parts_choose(). */
 void cascades_split(Ctx *cx, Arena *a, Graph *g);
 
-bool op_cheap(Op op);                   /* plan.c: computed again rather than read: few instructions */
-
 typedef struct FusionRow FusionRow;
 typedef struct Planner {
     Ctx *cx; Arena *arena; Graph *g; bool fuse; Plan *plan;
@@ -118,6 +116,18 @@ typedef struct Planner {
     VEC(int) *writers;                  /* by node: groups that write parts of it (joins, scatters), else its home */
     int stamp;
 } Planner;
+/* ---- facts.c ------------------------------------------------------------------------------------------------------------------------------------- */
+typedef enum NodeClass { CLASS_free, CLASS_map, CLASS_fold, CLASS_scan, CLASS_dot, CLASS_whole } NodeClass;
+NodeClass node_class(const Node *n);
+bool op_cheap(Op op);                   /* computed again rather than read: few instructions */
+void facts_find(Planner *p);            /* fills the arrays `live` to `folds` */
+/* Values that read no memory (sizes, plain numbers, positions) and take few operations: whoever needs one computes it again. Counts them in `pure`. */
+bool reads_nothing(Planner *p, const Node *n);
+/* A few cheap operations that widen a value of one byte, with plain numbers: whoever needs the result reads the byte and computes them again. Not where a fold reads it
+ * many times. Counts them in `thin`. */
+bool widens(Planner *p, const Node *n);
+
+/* ---- legal.c, with what of plan.c it needs ------------------------------------------------------------------------------------------------------- */
 Group *group_of(const Planner *p, int home);
 bool only_for(Planner *p, const Group *h, const Node *n);       /* Are all readers of h's nodes in h itself, or n? Then none of them needs memory. */
 /* Is what the operand x reads, seen from index idx of its consumer, a node of group q? Then *src and its index at (NULL behind a predicate). */

@@ -12,8 +12,6 @@
 
 enum { MAX_NODES = 256, MAX_READS = 48, MAX_VISITS = 3000 };
 
-typedef enum NodeClass { CLASS_free, CLASS_map, CLASS_fold, CLASS_scan, CLASS_dot, CLASS_whole } NodeClass;
-
 Group *group_of(const Planner *p, int home)
 {
     if (home < 0) return NULL;
@@ -21,64 +19,6 @@ Group *group_of(const Planner *p, int home)
     Group *q = p->group.at[home];
     while (q->merged >= 0) q = p->group.at[q->merged];
     return q;
-}
-
-static NodeClass class_of(const Node *n)
-{
-    switch (n->op) {
-    case OP_input: case OP_const: case OP_dims: case OP_iota: case OP_view: return CLASS_free;
-    case OP_fold: return CLASS_fold;
-    case OP_scan: return CLASS_scan;
-    case OP_scatter: case OP_join: case OP_call: case OP_part: case OP_COUNT: return CLASS_whole;
-    default: return CLASS_map;
-    }
-}
-
-/* ---- facts about nodes ---------------------------------------------------------------------------------------------------------------------- */
-static void mark_live(Planner *p)
-{
-    Graph *g = p->g;
-    for (int i = 0; i < g->output.n; i++) { p->live[g->output.at[i].node->id] = 1; p->output[g->output.at[i].node->id] = p->dense[g->output.at[i].node->id] = 1; p->uses[g->output.at[i].node->id]++; }
-    for (int id = g->node.n - 1; id >= 0; id--) {
-        const Node *n = g->node.at[id];
-        if (n->op == OP_part && p->live[id]) p->live[n->in[0]->id] = 1;
-        if (!p->live[id]) continue;
-        for (int i = 0; i < n->nin; i++) {
-            p->live[n->in[i]->id] = 1;
-            p->uses[n->in[i]->id]++;
-            if (n->op == OP_call) p->dense[n->in[i]->id] = 1;
-            if (n->op == OP_fold) p->folds[fold_whole(n)->in[0]->id]++;
-        }
-    }
-}
-
-static int64_t count_hint(const Planner *p, const Node *n)
-{
-    int64_t c = 1;
-    for (int k = 0; k < n->rank; k++) c *= dim_hint(p->g, n->dims[k]);
-    return c;
-}
-
-/* Depends on constants only, and is not much larger than what it comes from: computed once when the program is made. */
-static void mark_constant(Planner *p)
-{
-    for (int id = 0; id < p->g->node.n; id++) {
-        const Node *n = p->g->node.at[id];
-        bool c = n->op == OP_const || (n->nin > 0 && n->op != OP_call && n->op != OP_part && n->op != OP_random);
-        int64_t most = 4096, sum = 0;
-        for (int k = 0; k < n->rank; k++) c = c && dim_is_const(n->dims[k]);
-        if (n->op == OP_view || n->op == OP_gather || n->op == OP_scatter) c = c && !view_open(&n->view);
-        for (int i = 0; i < n->nin && c; i++) {
-            c = c && p->constant[n->in[i]->id];
-            int64_t have = count_hint(p, n->in[i]->op == OP_view ? n->in[i]->in[0] : n->in[i]);      /* a view spreads nothing in memory */
-            sum += have;
-            if (have > most) most = have;
-        }
-        if (n->op == OP_join && sum > most) most = sum;
-        if (n->op != OP_view && n->op != OP_const && c && count_hint(p, n) > 4 * most) c = false;
-        if (p->inner[id]) c = false;
-        p->constant[id] = c;
-    }
 }
 
 /* ---- groups ------------------------------------------------------------------------------------------------------------------------------------ */
@@ -268,16 +208,6 @@ static const char *may_join(Planner *p, Candidate *c, NodeClass class, const cha
 }
 
 /* ---- taking over a further kernel ------------------------------------------------------------------------------------------------------------------ */
-bool op_cheap(Op op)
-{
-    switch (op) {
-    case OP_exp: case OP_log: case OP_tanh: case OP_sigmoid: case OP_erf: case OP_sin: case OP_cos: case OP_pow: case OP_tan: case OP_asin: case OP_acos: case OP_atan:
-    case OP_sinh: case OP_cosh: case OP_asinh: case OP_acosh: case OP_atanh: case OP_log1p: case OP_expm1: case OP_fmod: case OP_random: return false;
-    default: return true;
-    }
-}
-static bool cheap(const Node *n) { return op_cheap(n->op); }
-
 /* Operands of n in h, through views for n alone. */
 static int operands_in(Planner *p, const Group *h, const Node *n)
 {
@@ -349,7 +279,7 @@ static const char *take_over(Planner *p, Group *q, Group *h, const Node *n, cons
     if (!exchange) {
         if (!only_for(p, h, n)) return "it is computed over fewer points and needed elsewhere";
         if (h->node.n > 6) return "repeating it for each point costs more than reading it";
-        for (int i = 0; i < h->node.n; i++) if (!cheap(h->node.at[i])) return "repeating it for each point costs more than reading it";
+        for (int i = 0; i < h->node.n; i++) if (!op_cheap(h->node.at[i]->op)) return "repeating it for each point costs more than reading it";
     }
     if (reaches_through_others(p, h, q) || group_reaches(p, q, h) || reads_pieces(p, q, h)) return "it would close a cycle of kernels";
     if (p->cx->opt.limit >= 0 && p->plan->ndecision >= p->cx->opt.limit) return "the limit on decisions is reached";
@@ -419,7 +349,7 @@ static int candidates(Planner *p, const Node *n, Group **out, const Node **via, 
  * the same, and without a store of their own. */
 static bool left_to_folds(Planner *p, const Group *q, const Node *n)
 {
-    if (!p->fuse || q->kind != SUB_dot || !cheap(n) || p->output[n->id] || p->dense[n->id] || !p->folds[n->id] || p->folds[n->id] < p->uses[n->id]) return false;
+    if (!p->fuse || q->kind != SUB_dot || !op_cheap(n->op) || p->output[n->id] || p->dense[n->id] || !p->folds[n->id] || p->folds[n->id] < p->uses[n->id]) return false;
     for (int i = 0; i < n->nin; i++) {
         const Node *x = n->in[i];
         bool again = i && n->in[0] == x;
@@ -516,18 +446,6 @@ static void place_scan(Planner *p, Node *n)
     take_over_others(p, home, n, 1, &in, c.coord);
 }
 
-/* Sums of products of narrow numbers that are widened behind a view, as narrow.c writes them. */
-static bool is_inner(const Node *n) { return n->op == OP_cast && n->in[0]->op == OP_view && dtype_size(n->dt) > dtype_size(n->in[0]->dt); }
-static void mark_inner(Planner *p)
-{
-    for (int id = 0; id < p->g->node.n; id++) {
-        const Node *f = p->g->node.at[id], *x = f->op == OP_fold ? f->in[0] : NULL;
-        if (x && x->op == OP_view && !x->view.npred) x = x->in[0];
-        if (!x || x->op != OP_mul || !is_inner(x->in[0]) || !is_inner(x->in[1]) || f->kind != FOLD_sum) continue;
-        p->inner[id] = p->inner[x->in[0]->id] = p->inner[x->in[1]->id] = 1;
-    }
-}
-
 /* Follows a fold's body down to what it reads; collects the body's elementwise nodes. False: something reads at every point, so no contraction. */
 typedef struct Body { VEC(Node *) node; const Node *fold; Group *own; Dim *count; bool covered, whole, costly; int again; } Body;   /* own: an elementwise kernel that only feeds the fold */
 static void body_walk(Planner *p, Body *b, Node *n, Dim *const *idx, int depth)
@@ -541,7 +459,7 @@ static void body_walk(Planner *p, Body *b, Node *n, Dim *const *idx, int depth)
     if (inside) {
         vec_push(p->arena, &b->node, x);
         if (count == b->count) b->whole = true;
-        else { b->again++; b->costly |= !cheap(x); }
+        else { b->again++; b->costly |= !op_cheap(x->op); }
         for (int i = x->op == OP_gather ? 1 : 0; i < x->nin; i++) body_walk(p, b, x->in[i], at, depth + 1);
         return;
     }
@@ -711,90 +629,6 @@ static void place_whole(Planner *p, Node *n)
     }
 }
 
-/* Values that read no memory (sizes, plain numbers, positions) and take few operations: whoever needs one computes it again. Counts them in `pure`. */
-static bool reads_nothing(Planner *p, const Node *n)
-{
-    int count = 1;
-    if (n->op == OP_iota || (n->rank == 0 && (n->op == OP_const || n->op == OP_dims))) { p->pure[n->id] = 1; return true; }
-    if (n->op == OP_gather || n->op == OP_random || (class_of(n) != CLASS_map && n->op != OP_view) || !cheap(n)) return false;
-    if (!p->fuse && n->rank > 0 && n->op != OP_view) return false;
-    for (int i = 0; i < n->nin; i++) {
-        if (!p->pure[n->in[i]->id]) return false;
-        count += p->pure[n->in[i]->id];
-    }
-    if (count > 8) return false;
-    p->pure[n->id] = (uint8_t)count;
-    return true;
-}
-
-/* What folds read through views, however far below. */
-static void mark_spread(Planner *p)
-{
-    uint8_t *body = NEWS(p->arena, uint8_t, p->g->node.n + 1);       /* 1: part of a fold's body; 2: seen through a view as well */
-    for (int id = p->g->node.n - 1; id >= 0; id--) {
-        const Node *n = p->g->node.at[id];
-        if (!p->live[id] || (n->op != OP_fold && !body[id])) continue;
-        if (body[id] == 2 && n->op != OP_view) { p->spread[id] = 1; continue; }
-        if (n->op != OP_fold && n->op != OP_view && class_of(n) != CLASS_map) continue;
-        for (int i = 0; i < n->nin; i++) {
-            uint8_t *b = &body[n->in[i]->id], now = n->op == OP_view ? 2 : 1;
-            if (*b < now) *b = now;
-        }
-    }
-}
-
-/* A few cheap operations that widen a value of one byte, with plain numbers: whoever needs the result reads the byte and computes them again. Not where a
- * fold reads it many times. */
-enum { MOST_THIN = 4 };
-static bool widens(Planner *p, const Node *n)
-{
-    if (p->fuse && p->groups && !p->dense[n->id] && n->op == OP_cast && n->dt == DT_f32 && n->in[0]->op != OP_view && (n->in[0]->dt == DT_bf16 || n->in[0]->dt == DT_f16)) {
-        p->thin[n->id] = 1;              /* there, an instruction beside each load, however often, and half the bytes */
-        return true;
-    }
-    if (!p->fuse || p->dense[n->id] || p->constant[n->id] || p->spread[n->id] || n->rank == 0 || dtype_size(n->dt) < 4) return false;
-    if (n->op != OP_cast && n->op != OP_sub && n->op != OP_add && n->op != OP_mul) return false;
-    const Node *x = NULL;
-    for (int i = 0; i < n->nin; i++) {
-        if (p->pure[n->in[i]->id]) continue;
-        if (x) return false;
-        x = n->in[i];
-    }
-    if (!x || x->op == OP_view) return false;
-    int below = p->thin[x->id];
-    if (!below && (n->op != OP_cast || dtype_size(x->dt) != 1 || dtype_is_float(x->dt) || x->dt == DT_bool)) return false;
-    if (below == MOST_THIN) return false;
-    p->thin[n->id] = (uint8_t)(below + 1);
-    return true;
-}
-
-/* Does a view keep its source's elements in their order (reshape, squeeze)? */
-static bool keeps_order(Planner *p, const Node *v)
-{
-    const Node *x = v->in[0];
-    if (v->view.npred) return false;
-    Dim *from = dim_const(p->g, 0), *to = dim_const(p->g, 0), *a = dim_const(p->g, 1), *b = dim_const(p->g, 1);
-    for (int k = 0; k < v->rank; k++) { to = dim_add(p->g, dim_mul(p->g, to, v->dims[k]), dim_idx(p->g, k, v->dims[k])); a = dim_mul(p->g, a, v->dims[k]); }
-    for (int k = 0; k < x->rank; k++) { from = dim_add(p->g, dim_mul(p->g, from, x->dims[k]), v->view.idx[k]); b = dim_mul(p->g, b, x->dims[k]); }
-    return from == to && a == b;
-}
-
-/* Unfused, an operator that moves data (Transpose, Slice, Pad, Expand ...) is a kernel of its own, as in a framework that runs operators one by one. Not
- * so the views of an operator that computes: its broadcasts, which another operator may share because equal nodes are one. */
-static void mark_moves(Planner *p)
-{
-    bool *computes = NEWS(p->arena, bool, p->g->origin.n + 1);
-    for (int id = 0; id < p->g->node.n; id++)
-        if (class_of(p->g->node.at[id]) != CLASS_free) computes[p->g->node.at[id]->origin] = true;
-    for (int id = 0; id < p->g->node.n; id++) {
-        const Node *n = p->g->node.at[id];
-        for (int i = 0; p->live[id] && i < n->nin; i++) {
-            const Node *v = n->in[i];
-            if (v->op == OP_view && v->origin != n->origin && !computes[v->origin] && p->g->origin.at[v->origin].op && v->in[0]->op != OP_const && v->in[0]->op != OP_dims && !p->constant[v->id] && !keeps_order(p, v)) p->dense[v->id] = 1;
-        }
-    }
-}
-
 /* A node of a cascade goes into its kernel, which starts with the first of them. */
 static void place_claimed(Planner *p, Node *n, Cascade *c)
 {
@@ -811,9 +645,9 @@ static void place_claimed(Planner *p, Node *n, Cascade *c)
 static void place(Planner *p, Node *n)
 {
     if (p->cascades.claim && p->cascades.claim[n->id] >= 0) { place_claimed(p, n, p->cascades.at.at[p->cascades.claim[n->id]]); return; }
-    if (reads_nothing(p, n) && class_of(n) == CLASS_map && !p->dense[n->id]) { p->home[n->id] = HOME_free; return; }
-    if (class_of(n) == CLASS_map && widens(p, n)) { p->home[n->id] = HOME_free; return; }
-    switch (class_of(n)) {
+    if (reads_nothing(p, n) && node_class(n) == CLASS_map && !p->dense[n->id]) { p->home[n->id] = HOME_free; return; }
+    if (node_class(n) == CLASS_map && widens(p, n)) { p->home[n->id] = HOME_free; return; }
+    switch (node_class(n)) {
     case CLASS_free:
         p->home[n->id] = n->op == OP_input || (n->op == OP_const && n->rank > 0) || (n->op == OP_dims && n->rank > 0) ? HOME_memory : HOME_free;
         if (p->dense[n->id]) place_stored(p, n);
@@ -938,20 +772,9 @@ Plan *plan_make(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, bool fuse, bo
     p->home = NEWS(a, int, n);
     p->coord = NEWS(a, Dim **, n);
     p->iter = NEWS(a, Dim **, n);
-    p->live = NEWS(a, uint8_t, n); p->constant = NEWS(a, uint8_t, n); p->output = NEWS(a, uint8_t, n); p->dense = NEWS(a, uint8_t, n);
-    p->pure = NEWS(a, uint8_t, n);
-    p->thin = NEWS(a, uint8_t, n);
-    p->spread = NEWS(a, uint8_t, n);
-    p->inner = NEWS(a, uint8_t, n);
-    p->uses = NEWS(a, int, n);
-    p->folds = NEWS(a, int, n);
     p->readers = arena_alloc(a, size_mul(a, sizeof *p->readers, (size_t)n));
     p->writers = arena_alloc(a, size_mul(a, sizeof *p->writers, (size_t)n));
-    mark_live(p);
-    if (stream) mark_inner(p);
-    mark_constant(p);
-    if (fuse) mark_spread(p);
-    if (!fuse) mark_moves(p);
+    facts_find(p);
     for (int id = 0; id < n; id++) p->home[id] = HOME_free;
     for (int i = 0; i < p->cascades.refusal.n; i++) vec_push(p->arena, &p->plan->refusal, p->cascades.refusal.at[i]);
     for (int i = 0; i < p->cascades.receipt.n; i++) vec_push(p->arena, &p->plan->receipt, p->cascades.receipt.at[i]);
