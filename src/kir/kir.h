@@ -1,4 +1,4 @@
-/* kir: one kernel as loops, values and stores; lowered from a Subgraph (lower.c, stream.c, bounds.c), scheduled (sched.c), printed by gen.
+/* kir: one kernel as loops, values and stores; lowered from a Subgraph (lower.c, scan.c, stream.c, lanes.c, bounds.c), scheduled (sched.c), printed by gen.
  *
  * A kernel is a tree of blocks. Each value stands in the outermost block where it can be computed, so what does not change in a loop is computed
  * before it. Loop variables are index variables of the graph's Dims; addresses are Dims over them.
@@ -133,6 +133,11 @@ typedef struct LoopKernel {
     VEC(Dim *) limit;                   /* axes that are indexed by values and may be empty: then no index is right, and none is safe */
 } LoopKernel;
 
+/* What kernels are lowered for: floats in a vector; which sums of products have an instruction (DOT_...); whether a group that has begun goes on while others
+ * wait for it. */
+typedef struct Vectors { int lanes, dots; bool waits; } Vectors;
+enum { LANES_simt = 0 };                /* scalar code for groups of threads: a GPU */
+
 typedef struct Guarding { struct Guarding *up; Pred p; int id; } Guarding;
 typedef struct MemoEntry { const Node *node; const Guarding *guard; KVal *val; Dim **idx; struct MemoEntry *next; } MemoEntry;
 typedef struct StoredRow { const KVal *val; int buf; Dim *off; } StoredRow;  /* a value of a closed row loop that lies in memory */
@@ -156,7 +161,7 @@ typedef struct Lowering {
     int nv;                             /* vectors a step of rows that are streamed */
 } Lowering;
 
-/* ---- lower.c, for stream.c: demands and what they make ---------------------------------------------------------------------------------------- */
+/* ---- lower.c, for scan.c, stream.c and lanes.c: demands and what they make ---------------------------------------------------------------------------------------- */
 KVal *demand(Lowering *l, const Node *n, Dim *const *idx);             /* the value of a node at an index, in the outermost block that knows it */
 void memo_put(Lowering *l, const Node *n, Dim *const *idx, KVal *v);   /* from now on this is it */
 void memo_clear(Lowering *l);
@@ -172,6 +177,11 @@ void fold_update(Lowering *l, KFold *a, KVal *v, Dim *const *in);
 KVal *fold_result(Lowering *l, KFold *a);
 void store_add(Lowering *l, const SubStore *s, KVal *v, Combine how);
 bool max_is_loose(const Lowering *l, const Node *f);                    /* loose.c: need this maximum keep no NaN? */
+/* One way to use lanes: over an axis of the space (lane), or (lane < 0) over the last axis that folds reduce. */
+LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Vectors v, int lane);
+/* ---- scan.c ----------------------------------------------------------------------------------------------------------------------------------- */
+void lower_scan(Lowering *l);                                          /* a kernel of running folds */
+KVal *demand_scan(Lowering *l, const Node *n, Dim *const *idx);        /* what the running fold n has come to, inside their loop */
 /* ---- stream.c --------------------------------------------------------------------------------------------------------------------------------- */
 void lower_stream(Lowering *l);
 static inline int stream_vectors(int lanes) { return lanes >= 16 ? 4 : 2; }     /* of rows side by side, at most: what registers hold with a tile's accumulators */
@@ -185,10 +195,6 @@ KVal *stream_packed(Lowering *l, const KVal *load);                    /* NULL: 
 
 /* Lowers and schedules a subgraph for such vectors. Raises UNSUPPORTED when a dtype has no spelling in kernels; the caller then runs
  * the subgraph by the interpreter. */
-/* What kernels are lowered for: floats in a vector; which sums of products have an instruction (DOT_...); whether a group that has begun goes on while others
- * wait for it. */
-typedef struct Vectors { int lanes, dots; bool waits; } Vectors;
-enum { LANES_simt = 0 };                /* scalar code for groups of threads: a GPU */
 LoopKernel *kernel_lower(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Vectors v);
 LoopKernel *kernel_lower_as(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Vectors v, const Sched *sched);
 void kernel_schedule(LoopKernel *k);                          /* sched.c: merges axes, chooses tiles and blocks */
