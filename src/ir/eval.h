@@ -1,7 +1,8 @@
-/* Between eval.c (the reference interpreter) and ready.c (its fast loops over float32): the state of an evaluation. */
+/* Between eval.c (the reference interpreter), cone.c and evalblock.c (its programs), ready.c and ready_lanes.c (fast loops): the state of an evaluation. */
 #ifndef SN_EVAL_H
 #define SN_EVAL_H
 #include "ir/ir.h"
+#include <math.h>
 
 enum { LANES = 256, EVAL_DEPTH = 64, EVAL_CONE = 200 };
 
@@ -101,18 +102,41 @@ static inline NodeState *eval_state(const Eval *ev, const Node *n)
     return &ev->st[ev->pos[n->id] - 1];
 }
 
-/* ---- eval.c ---- */
+/* Index arithmetic wraps: lanes that a predicate excludes may hold anything. */
+static inline int64_t ix_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+static inline int64_t ix_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
+static inline int64_t ix_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
+
+static inline int64_t lane_at(const Lanes *l, int j)
+{
+    return l->v ? l->v[j] : ix_add(l->start, ix_mul(l->step, j));
+}
+
+/* ---- cone.c: a cone of map nodes as a program ---- */
 /* Starts a program whose loop nest is the space of x; the value of x is its last slot, which is returned. */
 int cone_begin(Eval *ev, const Node *x, bool top);
-void lin_make(Eval *ev, Lin *l, const Dim *d);
 /* The same for an operand of x or, where x is a view, of what x reads; in the space of x. */
 int cone_begin_below(Eval *ev, const Node *x, const Node *operand);
+/* For a scatter, whose places are opened by itself: a new space; the index expressions of a view, and the operands of n from in[first] on, compiled in `space`. Each
+ * returns the number of the first. */
+int space_add(Eval *ev);
+int lins_add(Eval *ev, const View *v);
+int args_add(Eval *ev, const Node *n, int first, int space);
+
+/* ---- evalblock.c: running it ---- */
+void lin_make(Eval *ev, Lin *l, const Dim *d);
+/* Runs the program for n lanes from ev->idx on. */
+void eval_block(Eval *ev, int n);
+/* The value of a step (of the node n) as Scalars, till the next block. */
+const Scalar *slot_scalars(Eval *ev, const Node *n, int step);
+/* Opens space `to` of a view, gather or scatter in space `from`; false when no lane is valid. lin, arg: first of its expressions, of its index operands. */
+bool space_enter(Eval *ev, const Node *n, int from, int to, int lin, int arg);
+
+/* ---- eval.c: loop nests ---- */
 /* The axis along which lanes run: the innermost of reasonable size among those allowed, else the largest. */
 void nest_lane(Eval *ev, uint32_t allowed);
 /* Moves to the next index along these axes, innermost fastest; false when all of them are back at 0. */
 bool nest_next(Eval *ev, uint32_t axes);
-/* Runs the program for n lanes from ev->idx on. */
-void eval_block(Eval *ev, int n);
 
 /* ---- flat.c: memory and places, see there ---- */
 /* At least so many bytes, NULL when there are none; room: how many it is, to be told when it is given back. */
@@ -131,7 +155,16 @@ bool slot_in_result(Eval *ev, int step, const Tensor *out, int64_t off, int64_t 
 /* Then: makes one of neighbouring axes of the loop nest, where what is loaded and the result (by axis: its strides) lie so. */
 void nest_merge(Eval *ev, int64_t *stride);
 
-/* ---- ready.c: float32 as floats, small integers as int32 ---- */
+/* ---- ready_lanes.c: float32 as floats, small integers as int32 ---- */
+/* Loops that are compiled for several processors; which one runs is decided when the program is loaded. Sanitizers are not ready by then. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDE
+#endif
+/* As the primitives: NaN stays, and 0 is larger than -0. */
+static inline float max_float(float a, float b) { return a != a ? a : b != b ? b : a > b || (a == b && !signbit(a)) ? a : b; }
+static inline float min_float(float a, float b) { return a != a ? a : b != b ? b : a < b || (a == b && signbit(a)) ? a : b; }
 /* The dtypes whose slots hold int32, and their types in memory. */
 #define INT_ROWS(ROW) ROW(DT_i8, int8_t) ROW(DT_u8, uint8_t) ROW(DT_i16, int16_t) ROW(DT_u16, uint16_t) ROW(DT_i32, int32_t)
 /* What the slot of a value holds. */
@@ -155,6 +188,8 @@ void ints_load(DType t, const void *p, const Lanes *off, const Space *s, int32_t
 void ints_store(DType t, void *p, int64_t step, int n, const int32_t *x);
 bool ints_ew(Op op, DType t, int n, const int32_t *x, const int32_t *y, int32_t *restrict r);   /* false: it has no loop here */
 bool ints_cast(DType to, int n, const int32_t *x, void *restrict r);              /* to float32 or another of these; false: to something else */
+
+/* ---- ready.c ---- */
 /* A sum of products whose factors do not depend on all of the same axes, by packed panels; false when it is none. */
 bool ready_contract(Eval *ev, const Node *n, const Tensor *out);
 /* A sum of products, or a maximum, of what lies in memory at places that are linear in the axes (depthwise convolutions, pools); false when it is none. */
