@@ -103,10 +103,11 @@ void print_late_declare(Printer *p);
 void print_late_keep(Printer *p);
 void print_late_finish(Printer *p);
 void print_line(Printer *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
+const char *print_place(Printer *p, int buf, const Dim *off);    /* "b0 + n1 * i0 + i1" */
+/* index.c */
 const char *print_dim(Printer *p, Dim *d);                       /* an integer expression; new sizes become arguments */
 const char *print_var(Printer *p, const Dim *var);
-const char *print_arg(Printer *p, Dim *d);
-const char *print_place(Printer *p, int buf, const Dim *off);    /* "b0 + n1 * i0 + i1" */
+const char *print_arg(Printer *p, Dim *d);                       /* a number as an argument of the kernel, whatever its size */
 /* values.c */
 const char *print_literal(Printer *p, DType t, Scalar s);    /* in the dtype that t is computed in */
 void print_val(Printer *p, const KVal *v);
