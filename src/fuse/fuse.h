@@ -1,4 +1,4 @@
-/* fuse: which nodes become one kernel (plan.c, facts.c, legal.c, cascade.c), and where buffers live (memory.c). Sees the primitive graph only. */
+/* fuse: which nodes become one kernel (plan.c, facts.c, legal.c, cascade.c, carrier.c), and where buffers live (memory.c). Sees the primitive graph only. */
 #ifndef SN_FUSE_H
 #define SN_FUSE_H
 #include "base/base.h"
@@ -93,6 +93,36 @@ enum { CONE_VAR = 3900 };                /* variables of contractions, while a c
 typedef struct Cascade { Stream stream; Node *out; int rank; Dim *const *space; int nnode; Node **node; Dim ***coord; Group *group; } Cascade;
 typedef struct Cascades { VEC(Cascade *) at; int n, nstand; int *claim; VEC(Refusal) refusal; VEC(Receipt) receipt; } Cascades;    /* claim: by node id, position in at or -1 */
 void cascades_find(Ctx *cx, Arena *a, Graph *g, Cascades *all);         /* adds nodes to g */
+/* Between cascade.c and carrier.c: a fold back to what it reads. */
+enum { DEP_d = 1, DEP_x = 2, DEP_inner = 4 };       /* needs folds along the axis; differs along the axis; a fold that stands at every j */
+enum { MADE = 4096 };                   /* nodes of the pass's own that it can look at */
+typedef enum Place { PLACE_out, PLACE_leaf, PLACE_in } Place;    /* read from memory; inside if nobody else reads it; inside */
+typedef struct Visit { Node *n; Dim **idx; uint8_t dep; Place place; bool fold, inner, result, plain; Dim **in, **at; } Visit;     /* plain: of what is read alone, at whatever index; of a fold: the index of what it reads, and of its body */
+
+typedef struct Finder {
+    Ctx *cx; Arena *arena; Graph *g; Cascades *all;
+    int nodes;                          /* of the graph, without what the pass adds */
+    uint8_t *live;
+    int *reader, *first;                /* readers of node k: reader[first[k] .. first[k + 1]) */
+    Visit **at; int *stamp, now;
+} Finder;
+typedef struct Cone {
+    Finder *f; Node *out;
+    int axis, lane, row;                /* lane -1: few rows, along axis row */
+    Dim *j, *i;                         /* the variables of these axes; i NULL: no axis of rows */
+    bool ended; Dim *end;               /* where the folds end, as in Stream; ended: known */
+    int rank; Dim **space;              /* of the fold that it began with, and axes of further results */
+    VEC(Visit *) visit;
+    const Node *from, *to; const char *why;      /* why not */
+} Cone;
+void refuse_cone(Cone *c, const Node *from, const Node *to, const char *why);
+Visit *visit_get(Finder *f, const Node *n);               /* NULL: n was not visited for this cone */
+uint8_t dep_of(Cone *c, const Node *n);                   /* DEP_... of n, seen through views; 0 if it was not visited */
+Node *folded_body(const Node *fold);                      /* what it folds, behind a view that only ends the axis */
+/* carrier.c: an input that stands for the fold `like` in a carrier's nodes. */
+Node *stand_in(Finder *f, const Node *like);
+/* Finds what moves the partial sums of f, and further folds of s that it needs; false with a reason when there is none. */
+bool carrier_make(Cone *c, Stream *s, StreamFold *f);
 /* split.c: rewrites cascades of few rows over a long axis as cascades of its parts and their merge. Before parts_choose(). */
 void cascades_split(Ctx *cx, Arena *a, Graph *g);
 

@@ -234,6 +234,11 @@ Node *g_softmax(Graph *g, Node *x, uint32_t axes, bool logarithm);
 Node *g_mean(Graph *g, Node *x, uint32_t axes, bool keep);
 Node *g_sigmoid(Graph *g, Node *x);
 Dim *g_count(Graph *g, const Node *x);                   /* number of elements */
+static inline const Node *under_views(const Node *n)     /* what views without a predicate read */
+{
+    while (n->op == OP_view && !n->view.npred) n = n->in[0];
+    return n;
+}
 static inline uint32_t axis_bit(int axis) { ASSERT(axis >= 0 && axis < MAX_RANK); return 1u << axis; }
 DType dtype_wide(DType t);                               /* f32 for f16, bf16, f8, f4; else t: where composites compute */
 

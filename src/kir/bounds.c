@@ -149,7 +149,7 @@ static Range range_when(const Bounding *b, const Node *n, Dim *const *idx, bool 
 
 static bool is_value(const Node *n, double v)
 {
-    while (n->op == OP_view && !n->view.npred) n = n->in[0];
+    n = under_views(n);
     return n->op == OP_const && n->rank == 0 && dtype_is_float(n->dt) && scalar_load(n->dt, n->tensor->data).f == v;
 }
 

@@ -14,12 +14,6 @@
 typedef struct Loose { const Lowering *l; const Node *max, *x; uint8_t *seen[4]; } Loose;    /* by question and node: 1 no, 2 yes */
 enum { CARRIES, POISONED, DEPENDS, SIGNED };
 
-static const Node *under(const Node *n)
-{
-    while (n->op == OP_view && !n->view.npred) n = n->in[0];
-    return n;
-}
-
 static bool in_kernel(const Loose *q, const Node *n) { return q->l->sub->home[n->id] == q->l->sub->id; }
 
 /* Is the result NaN if one operand is? */
@@ -33,16 +27,16 @@ static bool keeps_nan(const Node *n)
 static bool is_log_sum(const Loose *q, const Node *n)
 {
     if (n->op != OP_log) return false;
-    const Node *sum = under(n->in[0]), *e = sum->op == OP_fold && sum->kind == FOLD_sum && !sum->whole ? under(sum->in[0]) : NULL;
+    const Node *sum = under_views(n->in[0]), *e = sum->op == OP_fold && sum->kind == FOLD_sum && !sum->whole ? under_views(sum->in[0]) : NULL;
     const Node *d = e && e->op == OP_exp && sum->axes == q->max->axes && e == sum->in[0] ? e->in[0] : NULL;
-    return d && d->op == OP_sub && d->in[0] == q->x && under(d->in[1]) == q->max;
+    return d && d->op == OP_sub && d->in[0] == q->x && under_views(d->in[1]) == q->max;
 }
 
 /* Is the result the same for both zeros? log gives no -0, and +0 is what it adds to either. */
 static bool forgets_sign(const Loose *q, const Node *n)
 {
     if (n->op == OP_cast) return !dtype_is_float(n->dt);
-    if (n->op == OP_sub && is_log_sum(q, under(n->in[1]))) return true;
+    if (n->op == OP_sub && is_log_sum(q, under_views(n->in[1]))) return true;
     if (n->op == OP_add) return n->in[0]->op == OP_log || n->in[1]->op == OP_log;
     return n->op == OP_exp || n->op == OP_abs || prim_info[n->op].compares;
 }
@@ -53,9 +47,9 @@ static bool ask(Loose *q, int what, const Node *n)
     bool yes = false;
     if (*seen) return *seen == 2;
     *seen = 1;
-    if (what == CARRIES && (n == q->x || (under(n) == under(q->x) && in_kernel(q, under(n))))) yes = true;
+    if (what == CARRIES && (n == q->x || (under_views(n) == under_views(q->x) && in_kernel(q, under_views(n))))) yes = true;
     else if (what >= DEPENDS && n == q->max) yes = true;
-    else if (n->op == OP_view && (what >= DEPENDS || (!n->view.npred && in_kernel(q, under(n))))) yes = ask(q, what, n->in[0]);
+    else if (n->op == OP_view && (what >= DEPENDS || (!n->view.npred && in_kernel(q, under_views(n))))) yes = ask(q, what, n->in[0]);
     else if (!in_kernel(q, n) || (what == SIGNED && forgets_sign(q, n))) yes = false;
     else if (what == POISONED && n->op == OP_fold) yes = n->kind == FOLD_sum && !n->whole && dtype_is_float(n->dt) && ask(q, CARRIES, n->in[0]);
     else if (what >= DEPENDS || keeps_nan(n)) for (int i = 0; i < n->nin; i++) yes |= ask(q, what, n->in[i]);
