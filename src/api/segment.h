@@ -103,11 +103,14 @@ static inline bool joined_before(const Segment *s, int part) { return s->part[pa
 bool segment_is_output(const Segment *s, const Node *n);
 void segment_raise(Ctx *cx, const Segment *s, const RtError *e);
 void segment_run_once(Ctx *cx, Segment *s);                  /* kernels that depend on constants only */
-void segment_pack(Ctx *cx, Segment *s);                      /* constants that kernels want in another order of axes */
 bool segment_ready(Ctx *cx, Segment *s);                     /* its kernels can be run now; finishes it when they are new */
 void instance_free(const Segment *s, Instance *x);
 int64_t node_bytes(const Node *n, const int64_t *syms);
 void *device_block(Ctx *cx, const Segment *s, int64_t bytes);
+
+/* packed.c */
+const void *packed_data(Segment *s, const KBuf *b, size_t *bytes);     /* a constant in the form that a kernel wants, made once, and its size (bytes may be NULL); NULL without memory */
+void segment_pack(Ctx *cx, Segment *s);                      /* all of them, before the first run */
 
 /* stage.c: what lies in the memory of a device that has its own; nothing to do on others */
 static inline bool is_staged(const Segment *s) { return !s->target->api->host_memory; }
@@ -118,5 +121,4 @@ void stage_read(Ctx *cx, const Segment *s, void *to, const void *from, size_t n)
 /* Places intermediate results of bytes[id] each (-1: none of those) at offset[id]; returns the bytes of all. */
 int64_t segment_place(Arena *a, const Segment *s, const int64_t *bytes, int64_t *offset);
 bool segment_in_arena(const Segment *s, const Node *n);      /* is it such a result? */
-const void *packed_data(Segment *s, const KBuf *b, size_t *bytes);     /* a constant in the form that a kernel wants, made once, and its size (bytes may be NULL); NULL without memory */
 #endif
