@@ -162,6 +162,26 @@ typedef struct Toolchain {
     void *(*symbol)(void *of, void *unit, const char *name);
     void (*unload)(void *of, void *unit);
 } Toolchain;
+/* compiler.c: a builder's compiler. After compiler_need() the call is argv, "-o", unit, source, libs. */
+enum { MAX_WORDS = 96 };
+typedef struct Compiler {
+    const Toolchain *tools;             /* NULL: the C compiler */
+    const Cache *cache;                 /* remembers its version; NULL where compiler_need() is not called */
+    double seconds;                     /* that it may take */
+    const IsaInfo *isa;                 /* of the C compiler: what kernels are compiled for */
+    char want[CACHE_PATH];              /* Options.cc or "" */
+    bool resolved;                      /* the rest is known: */
+    Status status; char why[512];
+    char path[CACHE_PATH], text[256], command[2048];     /* text: who it says it is */
+    char words[CACHE_PATH];             /* storage of a compiler given with arguments */
+    const char *argv[MAX_WORDS], *libs[8]; int nargv, nlibs;
+    uint64_t identity;                  /* hash of compiler, flags, version and KERNEL_ABI */
+} Compiler;
+/* tools and cache are borrowed. INVALID for options that cannot be, DEVICE for an instruction set that this processor has not. */
+Status compiler_open(Compiler *c, const Options *opt, const Toolchain *tools, const Cache *cache, RtError *e);
+Status compiler_need(Compiler *c, RtError *e);           /* finds it at the first need and remembers the outcome; one thread at a time */
+/* Runs the C compiler once with these arguments; paths are absolute. COMPILE with what it said. */
+Status compiler_run(const Options *opt, int n, const char *const *arg, volatile int *cancel, RtError *e);
 /* tools: NULL for the C compiler and the loader of shared objects; else borrowed while the builder lives. */
 Status builder_open(Builder **out, const Options *opt, const Toolchain *tools, RtError *e);
 void builder_close(Builder *b);
@@ -194,8 +214,6 @@ const Toolchain *nvrtc_tools(const Nvrtc *v);            /* without load, symbol
 const char *nvrtc_log(const char *unit, size_t n);
 typedef struct KernelFacts { int registers, stack, spill_stores, spill_loads, shared; } KernelFacts;   /* bytes; stack: local memory of a thread */
 bool nvrtc_facts(const char *log, const char *name, KernelFacts *f);
-/* Runs the compiler once with these arguments; paths are absolute. COMPILE with what it said. */
-Status compiler_run(const Options *opt, int n, const char *const *arg, volatile int *cancel, RtError *e);
 /* Loads a shared object and finds a function in it. DEVICE when the system refuses, FORMAT when there is no such function. */
 Status object_open(const char *path, const char *symbol, void **handle, void **fn, RtError *e);
 void object_close(void *handle);       /* NULL is fine */
