@@ -1,53 +1,16 @@
 /* The tracing importer: walks the nodes of a graph in order, calls each operator's row of ops.def, and keeps which name is which node.
  *
- *   Scope   the names of one graph: the main graph, an inlined branch, an inlined function, a loop body. A name that a branch does not define is
+ *   scope   the names of one graph: the main graph, an inlined branch, an inlined function, a loop body. A name that a branch does not define is
  *           looked up outward; a function sees nothing outside. When a scope opens, one pass finds the order of its nodes and, for each name, the last
  *           node that uses it (also from bodies inside), so that a cut knows at once which values are still needed.
- *   cut     ends the graph here: the values still needed become its outputs, the host runs it, and a new graph begins whose inputs they are.
- *           Constants are not passed along but made again; sizes that are symbols get fresh symbols, equal ones the same.
+ *   cut     ends the graph where the rest depends on data of a run: cut.c.
  *
  * Nothing recurses over the length of a graph, only over the nesting of bodies and functions, which has a limit. */
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include "onnx/onnx.h"
 
-enum { MAX_NESTING = 64, NEVER = -1, ALWAYS = INT_MAX };
-
-typedef struct Scope Scope;
-typedef struct Slot {
-    const char *name;
-    Scope *owner;
-    Node *node;                         /* in the current graph; NULL: not computed yet, or no longer needed */
-    const OnnxTensor *init;
-    int def;                            /* number of the node that computes it; NEVER: an input or initialiser */
-    int last;                           /* place in the order of the last node that uses it, NEVER, or ALWAYS for a result */
-    bool needed;                        /* during a cut: an inner scope uses it later */
-} Slot;
-typedef struct Edge { Slot *slot; int node; } Edge;        /* this node uses that name */
-
-struct Scope {
-    Scope *up, *caller;                 /* where names are looked up further; the scope that this one interrupts */
-    const OnnxGraph *g;
-    const OnnxFunction *function;       /* whose nodes these are, or NULL */
-    const char *prefix;                 /* of names in messages, inside a function */
-    const OnnxOpset *opset; int nopset;
-    MapStr *names;
-    int *order, pos;                    /* order NULL: as in the file */
-    VEC(Edge) outer;                    /* uses of names of outer scopes; node is a place in the order */
-    VEC(Slot *) live;                   /* names with a node in the current graph */
-};
-
-struct Import {
-    Ctx *cx; Arena *a;
-    const OnnxModel *m;
-    const TraceHost *host;
-    Graph *g;
-    Scope *scope;
-    VEC(OpCall *) calls;                /* the operators being imported, outermost first */
-    MapStr *rows, *functions;
-    int depth;
-};
+enum { MAX_NESTING = 64 };
 
 static int64_t opset_version(const OnnxModel *m, const OnnxOpset *opset, int n, const char *domain)
 {
@@ -57,7 +20,6 @@ static int64_t opset_version(const OnnxModel *m, const OnnxOpset *opset, int n, 
 }
 
 /* ---- unknown operators ------------------------------------------------------------------------------------------------------------- */
-
 typedef struct Walk {
     Ctx *cx; Arena *a;
     const OnnxModel *m;
@@ -124,10 +86,9 @@ const char *onnx_unknown_ops(Ctx *cx, Arena *a, const OnnxModel *m)
 }
 
 /* ---- scopes --------------------------------------------------------------------------------------------------------------------------- */
-
-static Slot *slot_new(Import *im, Scope *s, const char *name, int def)
+static NameSlot *slot_new(Import *im, NameScope *s, const char *name, int def)
 {
-    Slot *x = NEW(im->a, Slot);
+    NameSlot *x = NEW(im->a, NameSlot);
     x->name = name;
     x->owner = s;
     x->def = def;
@@ -136,13 +97,13 @@ static Slot *slot_new(Import *im, Scope *s, const char *name, int def)
     return x;
 }
 
-static void slot_set(Import *im, Slot *x, Node *n)
+static void slot_set(Import *im, NameSlot *x, Node *n)
 {
     if (!x->node && n) vec_push(im->a, &x->owner->live, x);
     x->node = n;
 }
 
-static Node *slot_get(Import *im, Slot *x)
+static Node *slot_get(Import *im, NameSlot *x)
 {
     if (!x->node && x->init) {
         OpCall o = { .im = im, .cx = im->cx, .g = im->g, .a = im->a };
@@ -151,10 +112,10 @@ static Node *slot_get(Import *im, Slot *x)
     return x->node;
 }
 
-static Slot *scope_find(const Scope *s, const char *name)
+static NameSlot *scope_find(const NameScope *s, const char *name)
 {
     for (; s; s = s->up) {
-        Slot *x = mapstr_get(s->names, name);
+        NameSlot *x = mapstr_get(s->names, name);
         if (x) return x;
     }
     return NULL;
@@ -193,7 +154,7 @@ static void free_names(Import *im, const OnnxGraph *g, MapStr *seen, Names *out,
 }
 
 /* Depth-first over what each node uses, in the file's order, with a stack of our own: start[i]..start[i+1] are the edges of node i. */
-static void sort_nodes(Import *im, Scope *s, const Edge *edge, const int *start)
+static void sort_nodes(Import *im, NameScope *s, const NameUse *edge, const int *start)
 {
     int n = s->g->nnode, done = 0;
     int *stack = NEWS(im->a, int, n + 1), *next = NEWS(im->a, int, n + 1);
@@ -213,7 +174,7 @@ static void sort_nodes(Import *im, Scope *s, const Edge *edge, const int *start)
                 top--;
                 continue;
             }
-            const Slot *x = edge[next[i]++].slot;
+            const NameSlot *x = edge[next[i]++].slot;
             if (x->owner != s || x->def < 0 || state[x->def] == 2) continue;
             if (state[x->def] == 0) {
                 stack[top++] = x->def;
@@ -236,18 +197,18 @@ static void sort_nodes(Import *im, Scope *s, const Edge *edge, const int *start)
 static bool is_constant(const OnnxNode *x) { return !x->domain[0] && strcmp(x->op, "Constant") == 0; }
 
 /* Names, order and last uses of a graph's nodes. Names of the graph's inputs have no node yet. */
-static Scope *scope_open(Import *im, Scope *up, const OnnxGraph *g, const OnnxFunction *f, const OnnxOpset *opset, int nopset)
+static NameScope *scope_open(Import *im, NameScope *up, const OnnxGraph *g, const OnnxFunction *f, const OnnxOpset *opset, int nopset)
 {
     Ctx *cx = im->cx;
     if (++im->depth > MAX_NESTING) fail(cx, E_UNSUPPORTED, "graphs and functions are nested more than %d deep", MAX_NESTING);
-    Scope *s = NEW(im->a, Scope);
-    *s = (Scope){ .up = up, .caller = im->scope, .g = g, .function = f, .opset = opset, .nopset = nopset, .names = mapstr_new(im->a) };
+    NameScope *s = NEW(im->a, NameScope);
+    *s = (NameScope){ .up = up, .caller = im->scope, .g = g, .function = f, .opset = opset, .nopset = nopset, .names = mapstr_new(im->a) };
     for (int i = 0; i < g->ninit; i++) {
         if (mapstr_get(s->names, g->init[i].name)) fail(cx, E_FORMAT, "initialiser '%s' is defined twice", g->init[i].name);
         slot_new(im, s, g->init[i].name, NEVER)->init = &g->init[i];
     }
     for (int i = 0; i < g->nin; i++) {
-        const Slot *x = mapstr_get(s->names, g->in[i].name);
+        const NameSlot *x = mapstr_get(s->names, g->in[i].name);
         if (x && !x->init) fail(cx, E_FORMAT, "input '%s' is defined twice", g->in[i].name);
         if (!x) slot_new(im, s, g->in[i].name, NEVER);
     }
@@ -255,7 +216,7 @@ static Scope *scope_open(Import *im, Scope *up, const OnnxGraph *g, const OnnxFu
         for (int j = 0; j < g->node[i].nout; j++) {
             const char *name = g->node[i].out[j];
             if (!name[0]) continue;
-            Slot *before = mapstr_get(s->names, name);
+            NameSlot *before = mapstr_get(s->names, name);
             if (!before) {
                 slot_new(im, s, name, i);
             } else if (is_constant(&g->node[i]) && before->def >= 0 && is_constant(&g->node[before->def])) {
@@ -265,7 +226,7 @@ static Scope *scope_open(Import *im, Scope *up, const OnnxGraph *g, const OnnxFu
                 fail(cx, E_FORMAT, "the name '%s', a result of a node %s, is defined twice", name, g->node[i].op);
             }
         }
-    VEC(Edge) edge = { 0 };
+    VEC(NameUse) edge = { 0 };
     int *start = NEWS(im->a, int, g->nnode + 1), *place = NEWS(im->a, int, g->nnode + 1);
     bool sorted = true;
     Names used = { 0 };
@@ -283,29 +244,29 @@ static Scope *scope_open(Import *im, Scope *up, const OnnxGraph *g, const OnnxFu
                 free_names(im, x->attr[k].graphs[j], seen, &used, 1);
         }
         for (int j = 0; j < used.n; j++) {
-            Slot *y = scope_find(s, used.at[j]);
+            NameSlot *y = scope_find(s, used.at[j]);
             if (!y) {
                 Note note;
                 note_push(cx, &note, "node", x->name[0] ? x->name : x->nout ? x->out[0] : "", x->op);
                 fail(cx, E_FORMAT, "it uses '%s', which is no input, initialiser or result of a node", used.at[j]);
             }
             if (y->owner == s && y->def >= i) sorted = false;
-            vec_push(im->a, &edge, ((Edge){ y, i }));
+            vec_push(im->a, &edge, ((NameUse){ y, i }));
         }
     }
     start[g->nnode] = edge.n;
     if (!sorted) sort_nodes(im, s, edge.at, start);
     for (int k = 0; k < g->nnode; k++) place[s->order ? s->order[k] : k] = k;
     for (int k = 0; k < edge.n; k++) {
-        Slot *x = edge.at[k].slot;
+        NameSlot *x = edge.at[k].slot;
         int at = place[edge.at[k].node];
-        if (x->owner != s) vec_push(im->a, &s->outer, ((Edge){ x, at }));
+        if (x->owner != s) vec_push(im->a, &s->outer, ((NameUse){ x, at }));
         else if (x->last < at) x->last = at;
     }
     for (int j = 0; j < g->nout; j++) {
-        Slot *x = scope_find(s, g->out[j].name);
+        NameSlot *x = scope_find(s, g->out[j].name);
         if (!x) fail(cx, E_FORMAT, "output '%s' is no input, initialiser or result of a node", g->out[j].name);
-        if (x->owner != s) vec_push(im->a, &s->outer, ((Edge){ x, ALWAYS }));
+        if (x->owner != s) vec_push(im->a, &s->outer, ((NameUse){ x, ALWAYS }));
         else x->last = ALWAYS;
     }
     im->scope = s;
@@ -318,298 +279,7 @@ static void scope_close(Import *im)
     im->depth--;
 }
 
-/* ---- cuts --------------------------------------------------------------------------------------------------------------------------------- */
-
-enum { AGAIN_DEPTH = 64 };
-
-typedef struct Crossing {               /* what passes from the old graph to the new one */
-    int *place;                         /* by id of an old node: its output number, or NEVER */
-    Node **to;                          /* by id of an old node: the new node */
-    char *again;                        /* by id of an old node: 'y' made again since it depends on constants only, 'n' not, 0 not looked at */
-    VEC(Node *) out;
-    VEC(Node *) sizes;                  /* dims nodes: made again if their sizes are known in the new graph */
-} Crossing;
-
-static bool has_symbol(const Dim *d)
-{
-    switch (d->kind) {
-    case DIM_sym: return true;
-    case DIM_idx: return has_symbol(d->a);
-    case DIM_sum:
-        for (int k = 0; k < d->n; k++)
-            for (int f = 0; f < d->term[k].n; f++)
-                if (has_symbol(d->term[k].factor[f])) return true;
-        return false;
-    case DIM_div: case DIM_mod: case DIM_min: case DIM_max: break;
-    }
-    return has_symbol(d->a) || has_symbol(d->b);
-}
-
-/* Whether n depends on constants only, and so stays known in the next graph: a transposed weight, say. */
-static bool made_again(Crossing *c, const Node *n, int depth)
-{
-    if (n->op == OP_const) return true;
-    if (c->again[n->id]) return c->again[n->id] == 'y';
-    bool known = depth < AGAIN_DEPTH && n->op != OP_input && n->op != OP_random && n->op != OP_call && n->op != OP_part;
-    for (int k = 0; known && k < n->rank; k++) known = dim_is_const(n->dims[k]);
-    for (int64_t k = 0; known && n->op == OP_dims && k < (n->rank ? n->dims[0]->c : 1); k++) known = dim_is_const(n->size[k]);
-    if (n->op == OP_view || n->op == OP_gather || n->op == OP_scatter) {
-        for (int k = 0; known && k < n->view.nidx; k++) known = !has_symbol(n->view.idx[k]);
-        for (int k = 0; known && k < n->view.npred; k++) known = !has_symbol(n->view.pred[k].e) && !has_symbol(n->view.pred[k].n);
-    }
-    for (int k = 0; known && k < n->nin; k++) known = made_again(c, n->in[k], depth + 1);
-    c->again[n->id] = known ? 'y' : 'n';
-    return known;
-}
-
-static Dim *dim_again(Graph *g, const Dim *d)
-{
-    switch (d->kind) {
-    case DIM_sum: {
-        Dim *sum = dim_const(g, d->c);
-        for (int k = 0; k < d->n; k++) {
-            Dim *product = dim_const(g, d->term[k].coef);
-            for (int f = 0; f < d->term[k].n; f++) product = dim_mul(g, product, dim_again(g, d->term[k].factor[f]));
-            sum = dim_add(g, sum, product);
-        }
-        return sum;
-    }
-    case DIM_idx: return dim_idx(g, d->var, dim_again(g, d->a));
-    case DIM_div: return dim_div(g, dim_again(g, d->a), dim_again(g, d->b));
-    case DIM_mod: return dim_mod(g, dim_again(g, d->a), dim_again(g, d->b));
-    case DIM_min: return dim_min(g, dim_again(g, d->a), dim_again(g, d->b));
-    case DIM_max: return dim_max(g, dim_again(g, d->a), dim_again(g, d->b));
-    case DIM_sym: break;
-    }
-    ASSERT(!"a symbol in a constant's size");
-    return NULL;
-}
-
-static Dim **dims_again(Import *im, int n, Dim *const *d)
-{
-    Dim **v = NEWS(im->a, Dim *, n + 1);
-    for (int k = 0; k < n; k++) v[k] = dim_again(im->g, d[k]);
-    return v;
-}
-
-static Node *make_again(Import *im, Crossing *c, const Node *n)
-{
-    if (n->op == OP_const) return g_const(im->g, n->tensor);
-    if (c->to[n->id]) return c->to[n->id];
-    Node p = *n, **in = NEWS(im->a, Node *, n->nin + 1);
-    for (int k = 0; k < n->nin; k++) in[k] = make_again(im, c, n->in[k]);
-    p.in = in;
-    p.dims = dims_again(im, n->rank, n->dims);
-    if (n->op == OP_dims) p.size = dims_again(im, n->rank ? (int)n->dims[0]->c : 1, n->size);
-    if (n->op == OP_view || n->op == OP_gather || n->op == OP_scatter) {
-        Pred *pred = NEWS(im->a, Pred, n->view.npred + 1);
-        for (int k = 0; k < n->view.npred; k++) pred[k] = (Pred){ dim_again(im->g, n->view.pred[k].e), dim_again(im->g, n->view.pred[k].n) };
-        p.view.idx = dims_again(im, n->view.nidx, n->view.idx);
-        p.view.pred = pred;
-    }
-    return c->to[n->id] = graph_add(im->g, &p);
-}
-
-static void cross_add(Import *im, Crossing *c, Node *n, bool as_output)
-{
-    if (c->place[n->id] != NEVER) return;
-    if (!as_output && made_again(c, n, 0)) return;
-    if (!as_output && n->op == OP_dims) {
-        vec_push(im->a, &c->sizes, n);
-        return;
-    }
-    c->place[n->id] = c->out.n;
-    vec_push(im->a, &c->out, n);
-}
-
-/* The last place whose uses of names are over. The operator that is being imported has its inputs already, but not what its bodies use, unless a
- * scope for a body is open: then that scope knows. */
-static int last_done(const Scope *s, const Scope *innermost)
-{
-    if (s != innermost || s->pos >= s->g->nnode) return s->pos;
-    const OnnxNode *x = &s->g->node[s->order ? s->order[s->pos] : s->pos];
-    for (int k = 0; k < x->nattr; k++)
-        if (x->attr[k].g || x->attr[k].type == ATTR_graphs) return s->pos - 1;
-    return s->pos;
-}
-
-/* All nodes that are needed after the cut: of names with a later use, and of the operators being imported. */
-static void cross_needed(Import *im, Crossing *c)
-{
-    for (int i = 0; i < im->calls.n; i++) {
-        const OpCall *o = im->calls.at[i];
-        for (int k = 0; k < o->nin; k++)
-            if (o->in[k]) cross_add(im, c, o->in[k], false);
-        for (int k = 0; k < o->nout; k++)
-            if (o->out[k]) cross_add(im, c, o->out[k], false);
-    }
-    for (Scope *s = im->scope; s; s = s->caller) {
-        int n = 0, done = last_done(s, im->scope);
-        for (int i = 0; i < s->outer.n; i++) {
-            if (s->outer.at[i].node <= done) continue;
-            s->outer.at[i].slot->needed = true;
-            s->outer.at[n++] = s->outer.at[i];
-        }
-        s->outer.n = n;
-    }
-    for (Scope *s = im->scope; s; s = s->caller) {
-        int n = 0, done = last_done(s, im->scope);
-        for (int i = 0; i < s->live.n; i++) {
-            Slot *x = s->live.at[i];
-            bool needed = x->last > done || x->needed;
-            x->needed = false;
-            if (!needed || x->init) {                               /* an initialiser becomes a constant again when it is used */
-                x->node = NULL;
-                continue;
-            }
-            cross_add(im, c, x->node, false);
-            s->live.at[n++] = x;
-        }
-        s->live.n = n;
-    }
-}
-
-/* The name of an old size in the new graph: the same for the same expression, another for another one. */
-static const char *size_name(Import *im, const Graph *old, MapStr *names, const Dim *d)
-{
-    Text t = { .arena = im->a };
-    dim_print(&t, old, d);
-    for (;;) {
-        void **at = mapstr_at(names, t.at);
-        if (!*at) *at = (void *)(uintptr_t)d;
-        if (*at == d) return t.at;
-        text_add(&t, "'");
-    }
-}
-
-static Node *cross_input(Import *im, const char *name, const Graph *old, MapStr *names, MapStr *sizes, const Node *x, const Tensor *value)
-{
-    int64_t dims[MAX_RANK];
-    const char *sym[MAX_RANK];
-    for (int k = 0; k < value->rank; k++) {
-        dims[k] = -1;
-        sym[k] = NULL;
-        if (!x) continue;
-        if (dim_is_const(x->dims[k])) dims[k] = x->dims[k]->c;
-        else sym[k] = size_name(im, old, names, x->dims[k]);
-    }
-    Node *n = graph_input(im->g, name, value->dt, value->rank, dims, sym, value);
-    for (int k = 0; k < value->rank; k++)
-        if (sym[k]) *mapstr_at(sizes, sym[k]) = n->dims[k];
-    return n;
-}
-
-/* A dims node again in the new graph, or NULL when one of its sizes is not the size of a value that crosses. */
-static Node *cross_sizes(Import *im, const Graph *old, MapStr *names, MapStr *sizes, const Node *x)
-{
-    int n = x->rank ? (int)x->dims[0]->c : 1;
-    Dim **d = NEWS(im->a, Dim *, n + 1);
-    for (int k = 0; k < n; k++) {
-        if (dim_is_const(x->size[k])) d[k] = dim_const(im->g, x->size[k]->c);
-        else if (!(d[k] = mapstr_get(sizes, size_name(im, old, names, x->size[k])))) return NULL;
-    }
-    return g_dims(im->g, x->rank, n, d);
-}
-
-/* Which sizes will be symbols of the new graph: those of the values that cross anyway. */
-static void cross_settle(Import *im, Crossing *c)
-{
-    int max = 0, kept = 0;
-    for (int i = 0; i < c->out.n; i++)
-        for (int k = 0; k < c->out.at[i]->rank; k++)
-            if (c->out.at[i]->dims[k]->id > max) max = c->out.at[i]->dims[k]->id;
-    char *known = NEWS(im->a, char, max + 1);
-    for (int i = 0; i < c->out.n; i++)
-        for (int k = 0; k < c->out.at[i]->rank; k++) known[c->out.at[i]->dims[k]->id] = 1;
-    for (int i = 0; i < c->sizes.n; i++) {
-        Node *x = c->sizes.at[i];
-        bool all = true;
-        for (int64_t k = 0; k < (x->rank ? x->dims[0]->c : 1) && all; k++)
-            all = dim_is_const(x->size[k]) || (x->size[k]->id <= max && known[x->size[k]->id]);
-        if (all) c->sizes.at[kept++] = x;
-        else cross_add(im, c, x, true);
-    }
-    c->sizes.n = kept;
-}
-
-static Node *moved(Import *im, Crossing *c, const Node *n)
-{
-    if (made_again(c, n, 0)) return make_again(im, c, n);
-    ASSERT(c->to[n->id]);
-    return c->to[n->id];
-}
-
-/* Ends the graph: runs it (and the call on in[0..nin)), and goes on in a new one. Returns the call's results there. */
-static Node **cut_here(Import *im, const char *why, const Call *call, int nin, Node *const *in)
-{
-    Graph *old = im->g;
-    if (!im->host || !im->host->cut)
-        fail(im->cx, E_UNSUPPORTED, "%s, which only a run can give", why);
-    Crossing c = { .place = NEWS(im->a, int, old->node.n + 1), .to = NEWS(im->a, Node *, old->node.n + 1),
-                   .again = NEWS(im->a, char, old->node.n + 1) };
-    for (int i = 0; i < old->node.n; i++) c.place[i] = NEVER;
-    int *call_in = NEWS(im->a, int, nin + 1);
-    for (int k = 0; k < nin; k++) cross_add(im, &c, in[k], true);
-    cross_needed(im, &c);
-    cross_settle(im, &c);
-    for (int k = 0; k < nin; k++) call_in[k] = c.place[in[k]->id];
-    for (int i = 0; i < c.out.n; i++) graph_output(old, arena_fmt(im->a, "v%d", i), c.out.at[i]);
-    int nresult = call ? call->nout : 0;
-    Tensor *value = NEWS(im->a, Tensor, c.out.n + nresult + 1);
-    Cut cut = { .g = old, .call = call, .call_in = call_in, .why = why };
-    log_line(im->cx, 2, "cut: %s; %d nodes before, %d values cross", why, old->node.n, c.out.n);
-    im->host->cut(im->host->self, im->cx, &cut, value);
-
-    Origin origin = old->origin.at[old->cur_origin];
-    im->g = graph_new(im->cx, im->a);
-    graph_origin(im->g, origin.name, origin.op, origin.domain);
-    MapStr *names = mapstr_new(im->a), *sizes = mapstr_new(im->a);
-    for (int i = 0; i < c.out.n; i++) {
-        const Node *x = c.out.at[i];
-        c.to[x->id] = cross_input(im, arena_fmt(im->a, "v%d", i), old, names, sizes, x, &value[i]);
-    }
-    for (int i = 0; i < c.sizes.n; i++) {
-        c.to[c.sizes.at[i]->id] = cross_sizes(im, old, names, sizes, c.sizes.at[i]);
-        ASSERT(c.to[c.sizes.at[i]->id]);
-    }
-    Node **result = NEWS(im->a, Node *, nresult + 1);
-    for (int k = 0; k < nresult; k++)
-        result[k] = cross_input(im, arena_fmt(im->a, "v%d", c.out.n + k), old, names, sizes, NULL, &value[c.out.n + k]);
-
-    for (Scope *s = im->scope; s; s = s->caller)
-        for (int i = 0; i < s->live.n; i++) s->live.at[i]->node = moved(im, &c, s->live.at[i]->node);
-    for (int i = 0; i < im->calls.n; i++) {
-        OpCall *o = im->calls.at[i];
-        for (int k = 0; k < o->nin; k++)
-            if (o->in[k]) o->in[k] = moved(im, &c, o->in[k]);
-        for (int k = 0; k < o->nout; k++)
-            if (o->out[k]) o->out[k] = moved(im, &c, o->out[k]);
-        o->g = im->g;
-    }
-    return result;
-}
-
-const TraceHost *op_host(const OpCall *o)
-{
-    static const TraceHost none = { 0 };
-    return o->im->host ? o->im->host : &none;
-}
-
-void op_cut(OpCall *o, const char *why)
-{
-    cut_here(o->im, why, NULL, 0, NULL);
-}
-
-Node **op_host_call(OpCall *o, const CallDef *def, int nin, Node *const *in, int nout, const DType *dt, const void *attr, size_t attr_size)
-{
-    Call *call = NEW(o->a, Call);
-    *call = (Call){ .def = def, .nin = nin, .nout = nout, .out_dt = arena_copy(o->a, dt, (size_t)nout * sizeof *dt),
-                    .attr = attr_size ? arena_copy(o->a, attr, attr_size) : attr, .attr_size = attr_size };
-    return cut_here(o->im, arena_fmt(o->a, "the sizes of the results of %s are known only after it ran", o->node->op), call, nin, in);
-}
-
 /* ---- nodes ---------------------------------------------------------------------------------------------------------------------------------- */
-
 static void count_inputs(OpCall *o, const OpRow *row)
 {
     int lo = row->min_in, hi = row->max_in;
@@ -666,7 +336,6 @@ static const OpRow *find_row(Import *im, const char *domain, const char *op, int
 }
 
 /* ---- functions: attributes of the call put in the place of references ----------------------------------------------------------------------- */
-
 static const OnnxAttr *attr_named(const OnnxAttr *t, int n, const char *name)
 {
     for (int i = 0; i < n; i++)
@@ -718,7 +387,7 @@ static OnnxNode *bound_nodes(Import *im, const OnnxNode *node, int n, const Onnx
 
 static void call_function(Import *im, OpCall *o, const OnnxFunction *f)
 {
-    for (const Scope *s = im->scope; s; s = s->caller)
+    for (const NameScope *s = im->scope; s; s = s->caller)
         if (s->function == f) fail(im->cx, E_FORMAT, "function '%s' calls itself", f->name);
     if (o->nin > f->nin) fail(im->cx, E_FORMAT, "%d inputs, but the function has %d", o->nin, f->nin);
     if (o->nout > f->nout) fail(im->cx, E_FORMAT, "%d outputs, but the function has %d", o->nout, f->nout);
@@ -730,7 +399,7 @@ static void call_function(Import *im, OpCall *o, const OnnxFunction *f)
     for (int i = 0; i < f->nin; i++) g->in[i] = (OnnxValue){ .name = f->in[i], .rank = -1 };
     for (int i = 0; i < f->nout; i++) g->out[i] = (OnnxValue){ .name = f->out[i], .rank = -1 };
     Origin caller = im->g->origin.at[im->g->cur_origin];
-    Scope *s = scope_open(im, NULL, g, f, f->opset, f->nopset);
+    NameScope *s = scope_open(im, NULL, g, f, f->opset, f->nopset);
     s->prefix = caller.name;
     for (int i = 0; i < o->nin; i++) {
         slot_set(im, mapstr_get(s->names, f->in[i]), o->in[i]);
@@ -745,7 +414,7 @@ static void call_function(Import *im, OpCall *o, const OnnxFunction *f)
 static void inline_body(OpCall *o, const OnnxGraph *body, int nin, Node *const *in, Node **out)
 {
     Import *im = o->im;
-    Scope *up = im->scope, *s = scope_open(im, up, body, up->function, up->opset, up->nopset);
+    NameScope *up = im->scope, *s = scope_open(im, up, body, up->function, up->opset, up->nopset);
     s->prefix = up->prefix;
     for (int i = 0; i < nin; i++) slot_set(im, mapstr_get(s->names, body->in[i].name), in[i]);
     trace_nodes(im);
@@ -800,7 +469,7 @@ Node **op_body_call(OpCall *o, const CallDef *def, const OnnxGraph *body, BodyCa
     for (int i = 0; i < nin; i++) all[i] = in[i];
     b->ncapture = 0;
     for (int i = 0; i < names.n; i++) {
-        Slot *x = scope_find(im->scope, names.at[i]);
+        NameSlot *x = scope_find(im->scope, names.at[i]);
         ASSERT(x);
         if (x->init && x->owner->g == b->model->graph) continue;   /* the body's import finds it there */
         Node *n = slot_get(im, x);
@@ -853,7 +522,7 @@ Node *op_apply(OpCall *o, const char *op, int64_t version, int nin, Node *const 
     return c->out[0];
 }
 
-static void trace_node(Import *im, Scope *s, const OnnxNode *node)
+static void trace_node(Import *im, NameScope *s, const OnnxNode *node)
 {
     Ctx *cx = im->cx;
     const char *name = node->name[0] ? node->name : node->nout ? node->out[0] : "";
@@ -879,7 +548,7 @@ static void trace_node(Import *im, Scope *s, const OnnxNode *node)
     }
     for (int j = 0; j < node->nout; j++) {
         if (!node->out[j][0]) continue;
-        Slot *x = mapstr_get(s->names, node->out[j]);
+        NameSlot *x = mapstr_get(s->names, node->out[j]);
         if (x->last == NEVER || node != &s->g->node[x->def]) continue;    /* not used, or an earlier definition */
         if (!o->out[j]) fail(cx, E_UNSUPPORTED, "its output %d ('%s') has no meaning here", j, node->out[j]);
         slot_set(im, x, o->out[j]);
@@ -889,7 +558,7 @@ static void trace_node(Import *im, Scope *s, const OnnxNode *node)
 
 static void trace_nodes(Import *im)
 {
-    Scope *s = im->scope;
+    NameScope *s = im->scope;
     for (s->pos = 0; s->pos < s->g->nnode; s->pos++) {
         ctx_poll(im->cx);
         trace_node(im, s, &s->g->node[s->order ? s->order[s->pos] : s->pos]);
@@ -897,7 +566,6 @@ static void trace_nodes(Import *im)
 }
 
 /* ---- inputs and the whole ------------------------------------------------------------------------------------------------------------------- */
-
 static char *wanted_text(Import *im, const OnnxValue *v)
 {
     Text t = { .arena = im->a };
@@ -956,19 +624,19 @@ Graph *onnx_import(Ctx *cx, Arena *a, const OnnxModel *m, const OnnxGraph *g, in
     }
     im->functions = function_map(cx, a, m);
     im->g = graph_new(cx, a);
-    Scope *base = NULL;
+    NameScope *base = NULL;
     if (!main_graph) {                  /* a body sees the initialisers of the model, and what it captures */
-        base = NEW(a, Scope);
-        *base = (Scope){ .g = m->graph, .names = mapstr_new(a) };
+        base = NEW(a, NameScope);
+        *base = (NameScope){ .g = m->graph, .names = mapstr_new(a) };
         for (int i = 0; i < m->graph->ninit; i++) slot_new(im, base, m->graph->init[i].name, NEVER)->init = &m->graph->init[i];
         for (int i = 0; i < ncapture; i++) slot_new(im, base, capture[i], NEVER);
         im->scope = base;
     }
-    Scope *s = scope_open(im, base, g, NULL, m->opset, m->nopset);
+    NameScope *s = scope_open(im, base, g, NULL, m->opset, m->nopset);
     MapStr *sizes = mapstr_new(a);
     int n = 0;
     for (int i = 0; i < g->nin; i++) {
-        Slot *x = mapstr_get(s->names, g->in[i].name);
+        NameSlot *x = mapstr_get(s->names, g->in[i].name);
         if (x->init) continue;
         slot_set(im, x, bind_input(im, &g->in[i], &args[n++], main_graph, sizes));
     }

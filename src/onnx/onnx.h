@@ -1,4 +1,4 @@
-/* onnx: an ONNX file as it stands (load.c, onnxtext.c, tensorproto.c, external.c, pb.c), and its meaning as a graph of primitives (import.c, ops.def). */
+/* onnx: an ONNX file as it stands (load.c, onnxtext.c, tensorproto.c, external.c, pb.c), and its meaning as a graph of primitives (import.c, cut.c, ops.def). */
 #ifndef SN_ONNX_H
 #define SN_ONNX_H
 #include "base/base.h"
@@ -169,6 +169,7 @@ const uint8_t *onnx_external(OnnxReader *r, const char *tensor, const char *loca
  * happens around an operator whose result's size is known only after it ran (NonZero, Loop ...): it runs between two segments.
  * If is inlined (its condition becomes a guard), Loop and Scan are calls whose body is traced by the host for each set of argument shapes. */
 #include "ir/ir.h"
+#include <limits.h>
 
 typedef struct Cut {
     Graph *g;                           /* finished: its outputs are the live values, in order */
@@ -314,6 +315,43 @@ typedef struct RoiAttr { int64_t sampling; float scale; int half_pixel, use_max,
 
 /* ---- op_random.c ---------------------------------------------------------------------------------------------------------------------------- */
 Node *random_unit(OpCall *o, int rank, Dim *const *dims, DType dt);      /* uniform in [0, 1), f32 or f64 */
+
+/* ---- between import.c and cut.c: a trace ------------------------------------------------------------------------------------------------- */
+enum { NEVER = -1, ALWAYS = INT_MAX };
+typedef struct NameScope NameScope;
+typedef struct NameSlot {
+    const char *name;
+    NameScope *owner;
+    Node *node;                         /* in the current graph; NULL: not computed yet, or no longer needed */
+    const OnnxTensor *init;
+    int def;                            /* number of the node that computes it; NEVER: an input or initialiser */
+    int last;                           /* place in the order of the last node that uses it, NEVER, or ALWAYS for a result */
+    bool needed;                        /* during a cut: an inner scope uses it later */
+} NameSlot;
+typedef struct NameUse { NameSlot *slot; int node; } NameUse;        /* this node uses that name */
+
+struct NameScope {
+    NameScope *up, *caller;                 /* where names are looked up further; the scope that this one interrupts */
+    const OnnxGraph *g;
+    const OnnxFunction *function;       /* whose nodes these are, or NULL */
+    const char *prefix;                 /* of names in messages, inside a function */
+    const OnnxOpset *opset; int nopset;
+    MapStr *names;
+    int *order, pos;                    /* order NULL: as in the file */
+    VEC(NameUse) outer;                    /* uses of names of outer scopes; node is a place in the order */
+    VEC(NameSlot *) live;                   /* names with a node in the current graph */
+};
+
+struct Import {
+    Ctx *cx; Arena *a;
+    const OnnxModel *m;
+    const TraceHost *host;
+    Graph *g;
+    NameScope *scope;
+    VEC(OpCall *) calls;                /* the operators being imported, outermost first */
+    MapStr *rows, *functions;
+    int depth;
+};
 
 /* THE table of operators: onnx/ops.def. A later version is a further row; the newest `since` not above the model's opset wins. */
 typedef struct OpRow { const char *op, *domain; int since, min_in, max_in; const char *inputs, *attrs, *formula; void (*fn)(OpCall *o); } OpRow;   /* fn NULL: a formula */
