@@ -1,4 +1,4 @@
-/* onnx: an ONNX file as it stands (load.c, onnxtext.c, tensorproto.c, external.c, pb.c), and its meaning as a graph of primitives (import.c, cut.c, ops.def). */
+/* onnx: an ONNX file as it stands (load.c, onnxtext.c, textscan.c, tensorproto.c, external.c, pb.c), and its meaning as a graph of primitives (import.c, cut.c, ops.def). */
 #ifndef SN_ONNX_H
 #define SN_ONNX_H
 #include "base/base.h"
@@ -146,6 +146,31 @@ void onnx_reader_init(OnnxReader *r, Ctx *cx, Arena *a, OnnxModel *m, const void
 void onnx_text_load(OnnxReader *r, const char *text, size_t n);                      /* onnxtext.c */
 const char *onnx_domain(const char *domain);             /* "ai.onnx" is "" */
 const char *onnx_dtype_name(int onnx_dt);                /* the word of ONNX's text syntax; NULL when there is none */
+
+/* textscan.c: the text syntax, read from left to right. tx_need... raise FORMAT with what was found and what was wanted. */
+typedef struct Tx {
+    OnnxReader *r;
+    Ctx *cx;
+    Arena *a;
+    const char *start, *at, *end;
+} Tx;
+_Noreturn void tx_fail(const Tx *t, Status code, const char *at, const char *fmt, ...) PRINTF_LIKE(4, 5);       /* says line and column of `at` */
+_Noreturn void tx_wanted(Tx *t, const char *wanted);    /* fails with what comes next instead */
+char tx_peek(Tx *t);                                     /* the next character that is neither white space nor in a comment; 0 at the end */
+bool tx_take(Tx *t, char c);                             /* reads it, if it comes next */
+void tx_need(Tx *t, char c);
+void tx_arrow(Tx *t);                                    /* => */
+size_t tx_word_len(Tx *t);                               /* of the identifier that comes next, 0 when there is none */
+const char *tx_need_word(Tx *t, const char *wanted);     /* an identifier, in the model's arena */
+const char *tx_string(Tx *t, size_t *len);               /* quoted; len may be NULL */
+const char *tx_name(Tx *t);                              /* an identifier or a quoted string; NULL when neither comes next */
+const char *tx_need_name(Tx *t, const char *wanted);
+const char *tx_qualified(Tx *t, const char **domain, const char *wanted);       /* "a.b.c": the part before the last point is the domain */
+bool tx_next_is_special(Tx *t);                          /* inf, infinity, nan, in any case, as a whole word */
+char tx_number(Tx *t, char *buf, size_t size);           /* a number's text; returns 'i' for a whole number, 'f' else */
+double tx_to_float(Tx *t, char *buf, bool is_f32);       /* of such a text */
+int64_t tx_to_int(Tx *t, const char *buf);
+int64_t tx_int(Tx *t);
 
 /* tensorproto.c */
 void onnx_tensor_read(OnnxReader *r, const PbSpan *msg, OnnxTensor *t);
