@@ -1,4 +1,4 @@
-/* kir: one kernel as loops, values and stores; lowered from a Subgraph (lower.c, scan.c, stream.c, lanes.c, bounds.c), scheduled (sched.c), printed by gen.
+/* kir: one kernel as loops, values and stores; lowered from a Subgraph (lower.c, block.c, scan.c, stream.c, lanes.c, bounds.c), scheduled (sched.c), printed by gen.
  *
  * A kernel is a tree of blocks. Each value stands in the outermost block where it can be computed, so what does not change in a loop is computed
  * before it. Loop variables are index variables of the graph's Dims; addresses are Dims over them.
@@ -161,15 +161,23 @@ typedef struct Lowering {
     int nv;                             /* vectors a step of rows that are streamed */
 } Lowering;
 
+/* ---- block.c: for lower.c, scan.c and stream.c --------------------------------------------------------------------------------------------------- */
+KBlock *block_new(Lowering *l, KBlock *up, KLoop *loop); /* loop NULL: no loop's body */
+void block_add(Lowering *l, KBlock *b, KStmt s);
+bool block_open(const Lowering *l, const KBlock *b);     /* Is it around what is being made? */
+KBlock *block_for(const Lowering *l, KBlock *b, const Dim *d);           /* the deeper of b and the deepest open block whose variables occur in d */
+KBlock *block_for_addr(const Lowering *l, KBlock *b, const KAddr *a, int nopnd, KVal *const *opnd);     /* the same for an address, and for the values whose numbers occur in it */
+void values_in(Lowering *l, const Dim *d, KVal ***list, int *n);         /* adds the values whose numbers occur in d to a list */
+void values_in_addr(Lowering *l, const KAddr *a, KVal ***list, int *n);
+KVal *val_new(Lowering *l, const KVal *proto);           /* proto->block: not further out than this */
+KVal *val_const(Lowering *l, DType dt, Scalar s);
+KVal *val_index(Lowering *l, Dim *d);                    /* a number, as i64 */
+KVal *val_ew(Lowering *l, Op op, DType dt, int n, KVal *const *in);      /* of known numbers: the number; times 1: itself (factors of a cascade come with such) */
+int cost_again(const KVal *v);                           /* operations in v's own block that it takes to compute v */
 /* ---- lower.c, for scan.c, stream.c and lanes.c: demands and what they make ---------------------------------------------------------------------------------------- */
 KVal *demand(Lowering *l, const Node *n, Dim *const *idx);             /* the value of a node at an index, in the outermost block that knows it */
 void memo_put(Lowering *l, const Node *n, Dim *const *idx, KVal *v);   /* from now on this is it */
 void memo_clear(Lowering *l);
-void block_add(Lowering *l, KBlock *b, KStmt s);
-KVal *val_new(Lowering *l, const KVal *proto);           /* proto->block: not further out than this */
-KVal *val_const(Lowering *l, DType dt, Scalar s);
-int cost_again(const KVal *v);                           /* operations in v's own block that it takes to compute v */
-KVal *val_ew(Lowering *l, Op op, DType dt, int n, KVal *const *in);
 KLoop *loop_new(Lowering *l, Dim *var, bool vector);     /* opens it */
 void loop_close(Lowering *l, KLoop *o);
 KFold *fold_new(Lowering *l, const Node *f);
