@@ -331,6 +331,14 @@ void print_late_finish(Printer *p)
     print_line(p, "}");
 }
 
+/* Where the block of a parallel variable ends. */
+static const char *block_end(Printer *p, const KLoop *o)
+{
+    int64_t step = 1;
+    for (int i = 0; i < p->k->npar; i++) if (p->k->par[i].var == o->var) step = p->k->par[i].step;
+    return arena_fmt(p->arena, "imin(%s0 + %lld, %s)", print_var(p, o->var), (long long)step, print_dim(p, o->extent));
+}
+
 static void print_vector_loop(Printer *p, const KLoop *o)
 {
     const char *v = print_var(p, o->var), *from = "0", *end;
@@ -338,10 +346,8 @@ static void print_vector_loop(Printer *p, const KLoop *o)
     int nv = p->nv;
     p->lane = NULL;                      /* bounds do not vary */
     if (o->blocked) {
-        int64_t step = 1;
-        for (int i = 0; i < p->k->npar; i++) if (p->k->par[i].var == o->var) step = p->k->par[i].step;
         from = arena_fmt(p->arena, "%s0", v);
-        end = arena_fmt(p->arena, "imin(%s0 + %lld, %s)", v, (long long)step, print_dim(p, o->extent));
+        end = block_end(p, o);
     } else {
         if (o->from) from = print_dim(p, o->from);
         end = print_dim(p, o->extent);
@@ -519,7 +525,14 @@ static void print_loop_once(Printer *p, const KLoop *o)
     if (o->team > 1 && print_team_scan(p, o)) return;
     if (o->team > 1) { print_team_loop(p, o); return; }
     if (o->vector) { print_vector_loop(p, o); return; }
-    const char *v = print_var(p, o->var), *n = print_dim(p, o->extent);
+    const char *v = print_var(p, o->var);
+    if (o->blocked) {
+        print_line(p, "for (i64 %s = %s0, %se = %s; %s < %se; %s++) {", v, v, v, block_end(p, o), v, v, v);
+        print_turn(p, o);
+        print_line(p, "}");
+        return;
+    }
+    const char *n = print_dim(p, o->extent);
     if (o->chunk) {
         print_line(p, "{");
         chunk_open(p, o, v, o->from ? print_dim(p, o->from) : "0", n);
@@ -540,9 +553,30 @@ static void print_loop_once(Printer *p, const KLoop *o)
     print_line(p, "}");
 }
 
+/* A loop in which a NaN would be lost, and once more if there was one. */
+static bool print_quick(Printer *p, const KLoop *o)
+{
+    if (p->quick || p->exact || !loop_quick(p, o)) return false;
+    const char *v = print_var(p, o->var);
+    print_line(p, "{");
+    print_line(p, "u16 nan_%s = 0;", v);
+    p->quick = true;
+    print_loop(p, o);
+    p->quick = false;
+    print_line(p, "if (nan_%s) {", v);
+    print_again(p, o->body);
+    p->exact = true;
+    print_loop(p, o);
+    p->exact = false;
+    print_line(p, "}");
+    print_line(p, "}");
+    return true;
+}
+
 enum { BORDER_TILES = 8 };               /* so many tiles in a row, of which the first and the last are at the border */
 void print_loop(Printer *p, const KLoop *o)
 {
+    if (print_quick(p, o)) return;
     const char *inside = o->split && !p->inside ? print_inside(p, o) : NULL;
     if (!inside) { print_loop_once(p, o); return; }
     print_line(p, "if (%s) {", inside);

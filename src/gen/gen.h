@@ -70,6 +70,7 @@ typedef struct Printer {
     int nv; bool part;                  /* vectors a step here; part: the tail, `rem` lanes are real */
     bool in_m, in_v;                    /* inside the loops over the tile's rows, vectors */
     int row_from, row_past;             /* rows of the tile that are printed; past 0: all */
+    bool quick, exact;                  /* a loop that may lose NaN, and marks it; the same loop again (print_quick()) */
     bool inside;                        /* all predicates of the addresses hold here: none is printed */
     bool border;                        /* they may not, and there is another text for where they do: this one, which runs seldom, is not unrolled: with rows that may be missing it would be long */
     bool shifted;                       /* the last tile of rows begins earlier where it would reach past the end; what an earlier one stored, from `f` on, is not stored again */
@@ -117,6 +118,8 @@ void print_store(Printer *p, const KStmt *s);
 void print_look(Printer *p, const LoopKernel *k, const SimtWords *w, Text *names);
 Dim *look_state(const LoopKernel *k);
 void print_fold(Printer *p, const KFold *f);                     /* declaration */
+bool loop_quick(const Printer *p, const KLoop *o);               /* Is it printed so that a NaN is lost, and once more for that case? */
+void print_again(Printer *p, const KBlock *b);                   /* the accumulators of a loop's body as they were before it */
 const char *print_held(DType t);                                 /* the type that a value is held in */
 const char *print_identity(Printer *p, const KFold *f);          /* what an accumulator begins with */
 void print_update(Printer *p, const KStmt *s);

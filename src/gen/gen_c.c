@@ -93,7 +93,7 @@ static void print_points(Printer *p, const LoopKernel *k)
     for (int i = n - 1; i >= 0; i--) {
         const KAxis *x = &k->par[i];
         const char *name = print_var(p, x->var), *at = n > 1 ? count[i] : "point";
-        if (x->var == k->vec_var) name = arena_fmt(p->arena, "%s0", name);
+        if (x->var == k->vec_var || x->var == k->down_var) name = arena_fmt(p->arena, "%s0", name);
         const char *first = arena_fmt(p->arena, "%s%s", at, x->step == 1 ? "" : arena_fmt(p->arena, " * %lld", (long long)x->step));
         if (p->shifted && x->var == k->row_var) {
             print_line(p, "const i64 %sf = %s, %s = imin(%sf, %s - %d);", name, first, name, name, print_dim(p, x->extent), k->mr);

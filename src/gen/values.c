@@ -657,6 +657,54 @@ const char *print_identity(Printer *p, const KFold *f)
 /* The largest (least) number of a row and whether there was a NaN are found apart: together they take three instructions, and wait for one another. */
 static bool nan_apart(const Printer *p, const KFold *f) { return !p->simt && !f->loose && f->own && !f->running && f->dt == DT_f32 && (f->kind == FOLD_max || f->kind == FOLD_min); }
 
+/* Its accumulators before the first element. */
+static void print_begin(Printer *p, const KFold *f)
+{
+    acc_each(p, f, true);
+    print_line(p, "%s = %s;", acc_name(p, f, "a"), print_identity(p, f));
+    if (is_arg(f)) print_line(p, "%s = %s;", acc_name(p, f, "x"), acc_vary(f) & VARY_lane ? "splat_i64v(0)" : "0");
+    acc_each_end(p, f, true);
+}
+
+/* The same where each lane has a result of its own: there are not so many masks as vectors, so one tells whether a NaN was met at all, and if so the loop is run again
+ * with exact steps. */
+enum { QUICK_TURNS = 32 };
+static bool nan_late(const Printer *p, const KFold *f)
+{
+    const LoopKernel *k = p->k;
+    if (p->simt || k->lanes < 16 || k->sub->kind != SUB_rows || !k->vec_var || k->mr > 1 || !f->loop || f->loose || f->own || f->running || f->dt != DT_f32 || (f->kind != FOLD_max && f->kind != FOLD_min)) return false;
+    return (f->vary & VARY_lane) && dim_hint(p->g, loop_times(f->loop)) >= QUICK_TURNS;
+}
+
+/* Are all results of the loop o the same when it is run again from the beginning, and would one of them be computed quicker if there were no NaN? */
+static bool quick_walk(const Printer *p, const KLoop *o, const KBlock *b, bool *any)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop ? s->loop->vector || s->loop->chunk || !quick_walk(p, o, s->loop->body, any) : s->kind == KS_store || s->kind == KS_skip) return false;
+        if (s->kind == KS_val && (s->val->kind == KV_random || s->val->kind == KV_check)) return false;
+        if (s->kind != KS_update) continue;
+        if (s->fold->loop != o || s->fold->running) return false;
+        *any |= nan_late(p, s->fold);
+    }
+    return true;
+}
+
+bool loop_quick(const Printer *p, const KLoop *o)
+{
+    bool any = false;
+    return !o->vector && !o->chunk && !o->blocked && o->tile <= 1 && o->team <= 1 && quick_walk(p, o, o->body, &any) && any;
+}
+
+void print_again(Printer *p, const KBlock *b)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop) print_again(p, s->loop->body);
+        else if (s->kind == KS_update) print_begin(p, s->fold);
+    }
+}
+
 static const char *nan_name(Printer *p, const KFold *f) { return arena_fmt(p->arena, "nan%d%s", f->id, subscript(p, acc_vary(f), false)); }
 
 /* Does the update leave what the running fold comes to there beside the accumulator? Along lanes, and where the place itself does not count. */
@@ -669,10 +717,7 @@ void print_fold(Printer *p, const KFold *f)
     if (nan_apart(p, f)) print_line(p, "u16 nan%d%s = { 0 };", f->id, (acc_vary(f) & VARY_row) && p->k->mr > 1 ? arena_fmt(p->arena, "[%d]", p->k->mr) : "");
     print_line(p, "%s%s a%d%s;", ctype(f->dt), acc_suffix(f), f->id, acc_dims(p, f));
     if (is_arg(f)) print_line(p, "i64%s x%d%s;", acc_suffix(f), f->id, acc_dims(p, f));
-    acc_each(p, f, true);
-    print_line(p, "%s = %s;", acc_name(p, f, "a"), print_identity(p, f));
-    if (is_arg(f)) print_line(p, "%s = %s;", acc_name(p, f, "x"), acc_vary(f) & VARY_lane ? "splat_i64v(0)" : "0");
-    acc_each_end(p, f, true);
+    print_begin(p, f);
 }
 
 enum { FEW_SUMS = 8 };                   /* with more of them, the registers are for the accumulators */
@@ -735,6 +780,12 @@ void print_update(Printer *p, const KStmt *s)
         if (mask) x = arena_fmt(p->arena, "sel_f32v(lanes_below(rem), %s, %s)", x, a);
         print_line(p, "%s = %sn_f32v(%s, %s);", a, fold_name[f->kind], a, x);
         print_line(p, "%s |= nan_f32v(%s);", nan_name(p, f), x);
+        return;
+    }
+    if (p->quick && nan_late(p, f)) {
+        const char *x = operand(p, f->value, vary);
+        print_line(p, "%s = %sn_f32v(%s, %s);", a, fold_name[f->kind], a, x);
+        print_line(p, "nan_%s |= nan_f32v(%s);", print_var(p, f->loop->var), x);
         return;
     }
     p->half = f->half;

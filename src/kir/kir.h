@@ -58,7 +58,7 @@ struct KFold {                          /* an accumulator, declared before its o
 };
 struct KLoop {
     Dim *var, *extent;
-    bool vector, blocked;               /* LANES at once; blocked: runs over the block of the parallel variable vec_var only */
+    bool vector, blocked;               /* LANES at once; blocked: runs over the block of the parallel variable vec_var, or down_var, only */
     bool unroll, split;                 /* split: printed twice, without predicates where all of them hold for the whole tile (gen/inside.c) */
     int nv;
     int team;                           /* > 1: its iterations are dealt out to so many threads */
@@ -112,6 +112,7 @@ typedef struct LoopKernel {
     Dim *row_var, *row_extent; int mr;  /* row tile: row_var advances by mr > 1 */
     bool bundle;                        /* bundle.c: LANES rows at a time, whose loops run one after the other; what is between the loops has a lane for each row */
     Dim *vec_var;                       /* parallel variable whose blocks the vector loop runs, or NULL */
+    Dim *down_var;                      /* the same of a loop over rows inside it (reuse.c), or NULL */
     int pack;                           /* > 1: a thread takes so many neighbours in the last parallel axis, which advances by that */
     int packs;                          /* > 1: and so many of these at once: neighbours in the axis before it, which advances by that; else `threads` apart */
     int columns;                        /* > 1: a group takes so many points side by side, each by a team whose threads are `columns` apart */
@@ -241,7 +242,7 @@ void window_bounds(LoopKernel *k);                            /* bounds.c: loops
  * the accumulators. In an elementwise or running kernel it is a stage: see sched.c. */
 bool is_dear(const KVal *v);
 void kernel_rows(LoopKernel *k);                              /* rowloops.c: with lanes along the rows; with lanes across them: */
-void kernel_columns(LoopKernel *k);
+void kernel_columns(LoopKernel *k, const KLoop *vec);
 bool bundle_serves(const LoopKernel *k, bool once);           /* bundle.c: Are its rows, so far as their number and length say, for bundles? once: each is read once */
 bool bundle_choose(LoopKernel *k);                            /* sets k->bundle */
 void word_choose(LoopKernel *k, KLoop *vec);                  /* word.c; before: */
@@ -251,6 +252,7 @@ void word_choose(LoopKernel *k, KLoop *vec);                  /* word.c; before:
 enum { UNIT_TILE_ROWS = 16, UNIT_TILE_BYTES = 64, UNIT_SQUARE = 32, UNIT_STEPS = 64 };
 bool unit_choose(LoopKernel *k, KLoop *vec, KFold *f, const KLoop *o, const KVal *x, int terms);
 void panel_choose(LoopKernel *k, KLoop *vec);                 /* panel.c */
+void reuse_choose(LoopKernel *k, KLoop *vec);                 /* reuse.c: what rows of an elementwise kernel share stays in registers; sets down_var */
 /* half.c. Lanes that are enough for a contraction's columns, the axis in lanes: all, or, where these fit in half a vector or a quarter, and the sums are such, so many. */
 int half_lanes(LoopKernel *k);
 int half_width(const LoopKernel *k);                          /* the same of one that has k->half */

@@ -246,7 +246,7 @@ static void choose_steps(LoopKernel *k, KBlock *b)
 
 /* ---- long sums --------------------------------------------------------------------------------------------------------------------------- */
 /* Added one by one, small addends vanish beside a large single-precision sum. So a sum of many steps is taken in chunks, whose sums are added up apart. */
-enum { SUM_STEPS = 2048, CHUNK_STEPS = 256, CHUNK_DOT = 1024 };     /* the latter for contractions, whose many accumulators would be spilled too often */
+enum { SUM_STEPS = 2048, CHUNK_STEPS = 256, CHUNK_DOT = 1024 };     /* the latter for contractions and columns, whose many accumulators would be spilled too often */
 
 bool fold_in_loop(const KFold *f, const KLoop *o)
 {
@@ -285,7 +285,7 @@ static void choose_chunks(LoopKernel *k, KBlock *b)
         choose_chunks(k, o->body);
         int64_t each = sum_steps(k, o, o->body);
         if (o->blocked || loop_steps(k, o, each) <= (k->sub->step ? CHUNK_STEPS : SUM_STEPS)) continue;      /* in parts: no less exact than as a whole */
-        int64_t steps = k->sub->kind == SUB_dot ? CHUNK_DOT : CHUNK_STEPS;
+        int64_t steps = k->sub->kind == SUB_dot || k->vec_var ? CHUNK_DOT : CHUNK_STEPS;
         o->chunk = (each < steps ? steps / each : 1) * loop_unit(k, o);
     }
 }
@@ -353,7 +353,14 @@ void kernel_measure(LoopKernel *k)
     k->cost = 20 + block_cost(k, k->body, k->mr, 1);
 }
 
-enum { COLUMNS = 16, BLOCK = 8192, BLOCK_UNIT = 1024 };  /* vectors of columns at once; elements of a step of the axis in lanes; a knob counts in these */
+enum { COLUMNS = 16, WHOLE = 30, WHOLE_BYTES = 1 << 20, BLOCK = 8192, BLOCK_UNIT = 1024 };  /* vectors of columns at once; of a whole row, so that memory is passed over in order, where there is too little of it for several threads; elements of a step of the axis in lanes; a knob counts in these */
+
+static double columns_bytes(const LoopKernel *k, const KLoop *vec)
+{
+    double n = 4 * (double)dim_hint(k->g, vec->extent);
+    for (int i = 0; i < k->sub->rank; i++) if (k->sub->rows >> i & 1) n *= (double)dim_hint(k->g, k->sub->space[i]);
+    return n;
+}
 
 /* Vectors of a step: long pieces of the rows of a matrix, since pages are few, and all steps alike; but a rest that does not fill its last vector is short. */
 static int columns_step(int most, int64_t width, int lanes)
@@ -376,7 +383,7 @@ void kernel_schedule(LoopKernel *k)
         if (has_update(vec->body)) {
             int64_t vecs = (dim_hint(g, vec->extent) + k->lanes - 1) / k->lanes;
             int folds = kernel_folds(vec->body);
-            vec->nv = columns_step(folds > 2 ? 2 : folds > 1 ? 4 : k->lanes < 16 ? 12 : COLUMNS, dim_hint(g, vec->extent), k->lanes);
+            vec->nv = columns_step(folds > 2 ? 2 : folds > 1 ? 4 : k->lanes < 16 ? 12 : vecs <= WHOLE && columns_bytes(k, vec) <= WHOLE_BYTES ? WHOLE : COLUMNS, dim_hint(g, vec->extent), k->lanes);
             if (k->sched.vectors) vec->nv = k->sched.vectors;
             while (vec->nv > 1 && vecs < vec->nv) vec->nv /= 2;
             step = (int64_t)vec->nv * k->lanes;
@@ -386,9 +393,10 @@ void kernel_schedule(LoopKernel *k)
             step -= step % ((int64_t)vec->nv * k->lanes);            /* so that only the last block has a rest */
         }
         for (int i = 0; i < k->npar; i++) if (k->par[i].var == k->vec_var) k->par[i].step = step;
+        if (k->sub->kind == SUB_map) reuse_choose(k, vec);
     }
     if (k->sub->kind == SUB_rows && k->lanes > 1 && !vec) kernel_rows(k);
-    if (k->sub->kind == SUB_rows && vec) kernel_columns(k);
+    if (k->sub->kind == SUB_rows && vec) kernel_columns(k, vec);
     choose_steps(k, k->body);
     if (k->late) k->late->nv = k->during->nv;
     if (k->pivoted) pivot_chunk(k);
