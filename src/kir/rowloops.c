@@ -76,20 +76,13 @@ static double buf_bytes(const LoopKernel *k, int buf)
     return bytes;
 }
 
-/* A maximum keeps the processor busy (it looks for NaN): fetching beside it takes more than it saves, unless memory is far. */
-static double fetch_least(const KBlock *b)
-{
-    for (int i = 0; i < b->stmt.n; i++) if (b->stmt.at[i].kind == KS_update && b->stmt.at[i].fold->kind != FOLD_sum) return STREAM_BYTES;
-    return FETCH_BYTES;
-}
-
 static void columns_fetch(LoopKernel *k, KBlock *b, const Dim *down, int64_t width)
 {
     for (int i = 0; i < b->stmt.n; i++) {
         KStmt *s = &b->stmt.at[i];
         Dim *c, *rest;
         if (s->kind == KS_loop) { columns_fetch(k, s->loop->body, s->loop->blocked ? NULL : s->loop->var, width); continue; }
-        if (s->kind != KS_val || s->val->kind != KV_load || !down || s->val->nopnd || s->val->at.npred || k->buf.at[s->val->buf].scratch || buf_bytes(k, s->val->buf) < fetch_least(b)) continue;
+        if (s->kind != KS_val || s->val->kind != KV_load || !down || s->val->nopnd || s->val->at.npred || k->buf.at[s->val->buf].scratch || buf_bytes(k, s->val->buf) < FETCH_BYTES) continue;
         if (!dim_linear(k->g, s->val->at.off, k->vec_var->var, &c, &rest) || !dim_is(c, 1) || !dim_linear(k->g, s->val->at.off, down->var, &c, &rest)) continue;
         if (dim_hint(k->g, c) > width && dim_hint(k->g, c) * (int64_t)dtype_size(s->val->dt) >= FETCH_STRIDE) s->val->ahead = dim_mulc(k->g, c, FETCH_ROWS);
     }

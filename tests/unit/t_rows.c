@@ -200,8 +200,54 @@ static void columns_graph(Bench *b)
 }
 static void columns(void **state)
 {
-    static const int64_t sizes[][2] = { { 30, 16 }, { 9, 130 }, { 50, 513 }, { 3, 5000 } };
+    static const int64_t sizes[][2] = { { 30, 16 }, { 9, 130 }, { 50, 513 }, { 3, 5000 }, { 300, 480 }, { 2500, 48 } };
     for (size_t i = 0; i < COUNT_OF(sizes); i++) { row_count = sizes[i][0]; row_length = sizes[i][1]; check(state, columns_graph, 2e-5, 0); }
+}
+
+/* Extremes of columns: a NaN, an infinity and zeros of both signs at the first, the last and other places; where the loop is run again, and where there is none. */
+static int extreme_nans;
+static void extremes_graph(Bench *b)
+{
+    Node *x = input(b, DT_f32, DIMS(row_count, row_length));
+    float *v = b->in[0].data;
+    const int64_t n = row_count, m = row_length;
+    for (int64_t i = 0; i < n; i++) { v[m * i + 1] = i & 1 ? 0.0f : -0.0f; v[m * i + 2] = -INFINITY; v[m * i + 3] = i == n / 2 ? INFINITY : -1; }
+    if (extreme_nans) { v[0] = NAN; v[m * (n - 1) + m - 1] = NAN; v[m * (n / 2) + m / 2] = NAN; v[m * 2 + 2] = NAN; v[m * 3 + 3] = NAN; }
+    next(b);
+    Node *y = g2(b->g, OP_mul, x, g_scalar(b->g, DT_f32, 1.0));
+    output(b, g_fold(b->g, FOLD_max, y, 1, false));
+    output(b, g_fold(b->g, FOLD_min, y, 1, false));
+    output(b, g_fold(b->g, FOLD_sum, g1(b->g, OP_abs, x), 1, false));
+}
+static void extremes(void **state)
+{
+    static const int64_t sizes[][2] = { { 33, 16 }, { 70, 37 }, { 100, 256 }, { 45, 500 } };
+    for (size_t i = 0; i < COUNT_OF(sizes); i++)
+        for (extreme_nans = 0; extreme_nans < 2; extreme_nans++) { row_count = sizes[i][0]; row_length = sizes[i][1]; check(state, extremes_graph, 2e-5, 0); }
+}
+
+/* Elementwise, with vectors that all rows share: one and two of them, computed or read, beside a number for each row; rows that fill the registers, that do not, and that leave
+ * a rest; fewer rows than a block, and more. The row before the last axis may have neighbours. */
+static void shared_graph(Bench *b)
+{
+    Graph *g = b->g;
+    Node *x = input(b, DT_f32, DIMS(3, row_count, row_length)), *c = input(b, DT_f32, DIMS(3, 1, row_length)), *d = input(b, DT_f32, DIMS(row_length)), *r = input(b, DT_f32, DIMS(3, row_count, 1));
+    next(b);
+    output(b, g2(g, OP_mul, x, g1(g, OP_sigmoid, c)));
+    next(b);
+    output(b, g2(g, OP_add, g2(g, OP_mul, x, c), d));
+    next(b);
+    output(b, g2(g, OP_max, g2(g, OP_sub, g2(g, OP_mul, x, d), r), g_scalar(g, DT_f32, 0)));
+    next(b);
+    Node *from = g1(g, OP_exp, x);
+    output(b, from);
+    next(b);
+    output(b, g2(g, OP_div, from, g2(g, OP_add, g1(g, OP_abs, d), g_scalar(g, DT_f32, 1))));
+}
+static void shared(void **state)
+{
+    static const int64_t sizes[][2] = { { 7, 64 }, { 8, 16 }, { 200, 112 }, { 70, 240 }, { 90, 480 }, { 20, 496 }, { 40, 100 } };
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) { row_count = sizes[i][0]; row_length = sizes[i][1]; check(state, shared_graph, 2e-5, 0); }
 }
 
 /* NaN in a row reaches what depends on the row's maximum, whether the maximum may lose it (softmax, logarithm of a sum) or not: where the sum does not go into every
@@ -346,7 +392,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(short_rows), cmocka_unit_test(short_half), cmocka_unit_test(past_the_caches), cmocka_unit_test(squares), cmocka_unit_test(picked),
-        cmocka_unit_test(outside), cmocka_unit_test(columns), cmocka_unit_test(nans), cmocka_unit_test(bundles), cmocka_unit_test(zeros), cmocka_unit_test(zero_loss), cmocka_unit_test(sums_of_powers),
+        cmocka_unit_test(outside), cmocka_unit_test(columns), cmocka_unit_test(extremes), cmocka_unit_test(shared), cmocka_unit_test(nans), cmocka_unit_test(bundles), cmocka_unit_test(zeros), cmocka_unit_test(zero_loss), cmocka_unit_test(sums_of_powers),
     };
     return cmocka_run_group_tests_name("rows", tests, open_all, close_all);
 }
