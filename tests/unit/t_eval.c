@@ -82,9 +82,9 @@ static void run_body(void (*body)(Ctx *, void *), void *arg)
 }
 #define TEST(name) \
     static void body_##name(Bench *b); \
-    static void under_##name(Ctx *cx, void *arg) \
+    static void guarded_##name(Ctx *cx, void *arg) \
     { Bench *b = arg; bench_open(b, cx); body_##name(b); arena_free(b->a); } \
-    static void test_##name(void **state) { (void)state; Bench b; run_body(under_##name, &b); } \
+    static void test_##name(void **state) { (void)state; Bench b; run_body(guarded_##name, &b); } \
     static void body_##name(Bench *b)
 
 static float noise(unsigned *seed)
