@@ -22,8 +22,13 @@ int cmd_compile(Cli *c)
     const char *base = strrchr(c->arg[0], '/');
     text_add(&command, "sinter compile %s", base ? base + 1 : c->arg[0]);
     for (int i = 0; i < c->ngiven; i++) {
+        const char *word = c->given[i].value;
+        if (c->given[i].flag == FLAG_input) {       /* NAME=FILE without its folder: where it lay makes no difference */
+            const char *what = strrchr(word, '=') + 1, *file = strrchr(what, '/');
+            text_add(&command, " -i %.*s%s", (int)(what - word), word, file ? file + 1 : what);
+        }
         if (c->given[i].flag != FLAG_dim) continue;
-        const char *word = c->given[i].value, *eq = strrchr(word, '='), *dots = strstr(eq, "..");
+        const char *eq = strrchr(word, '='), *dots = strstr(eq, "..");
         text_add(&command, " -d %s", word);
         AotRange r = { arena_fmt(c->arena, "%.*s", (int)(eq - word), word), strtoll(eq + 1, NULL, 10) };
         if (dots) vec_push(c->arena, &range, r);

@@ -51,6 +51,22 @@ static void profile_guarded(Ctx *cx, void *arg)
     program_profile(cx, x->p, x->in, 5, &st);
 }
 
+/* --source KERNEL must name one. */
+static void find_kernel(Cli *c, Program *p, const char *kernel)
+{
+    int n;
+    const SegmentEvidence *e = program_evidence(c->cx, p, c->arena, &n);
+    Text names = { .arena = c->arena };
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < e[i].nkernel; j++) {
+            const KernelEvidence *k = &e[i].kernel[j];
+            if (!k->source) continue;
+            if (strncmp(k->name, kernel, strlen(kernel)) == 0) return;
+            text_add(&names, " %s", k->name);
+        }
+    fail(c->cx, E_INVALID, "--source %s: no kernel's name begins so; kernels:%s", kernel, names.n ? names.at : " none");
+}
+
 int cmd_explain(Cli *c)
 {
     bool json = flag_given(c, FLAG_json);
@@ -63,6 +79,8 @@ int cmd_explain(Cli *c)
     Status st = guard_call(c->cx, profile_guarded, &x);
     if (st == E_CANCELLED) fail(c->cx, st, "%s", c->cx->text);
     const char *untimed = st == E_OK ? NULL : arena_str(c->arena, c->cx->text);
+    const char *kernel = flag_value(c, FLAG_source);
+    if (kernel) find_kernel(c, p, kernel);
     ExplainOptions o = { flag_given(c, FLAG_why), flag_given(c, FLAG_source), flag_value(c, FLAG_source) };
     if (json) {
         json_t *j = explain_json(c->cx, c->arena, p, &o);

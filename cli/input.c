@@ -118,9 +118,10 @@ static int64_t flag_size(Maker *x, const OnnxValue *v, int axis)
         if (x->ranges && eq && !strncmp(end, "..", 2) && end > eq + 1 && n > 0) {
             int64_t lo = n;
             n = strtoll(end + 2, &end, 10);
-            if (n < lo) n = -1;
-        }
-        if (!eq || eq == word || *end || end == eq + 1 || n < 0 || errno) fail(x->cx, E_INVALID, "-d is '%s', wanted DIM=SIZE", word);
+            if (n < lo && !*end) fail(x->cx, E_INVALID, "-d is '%s', wanted DIM=LO..HI with LO at most HI", word);
+        } else if (!x->ranges && eq && strstr(eq, "..")) fail(x->cx, E_INVALID, "-d is '%s': only compile takes a range, wanted DIM=SIZE", word);
+        if (!eq || eq == word || *end || end == eq + 1 || n < 0 || errno)
+            fail(x->cx, E_INVALID, "-d is '%s', wanted DIM=SIZE%s, SIZE a whole number", word, x->ranges ? " or DIM=LO..HI, LO from 1 on" : "");
         const char *key = arena_fmt(x->a, "%.*s", (int)(eq - word), word), *sym = v->dims[axis].sym;
         if ((sym && sym[0] && strcmp(key, sym) == 0) || strcmp(key, arena_fmt(x->a, "%s:%d", v->name, axis)) == 0) {
             x->dim_used[i] = true;

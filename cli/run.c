@@ -14,12 +14,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* DIR/NAME.npy for each output. Characters that folders do not take become '_'; names that then are equal get a number. */
-static const char **output_paths(Cli *c, const OnnxModel *m, const char *dir)
+/* DIR/NAME.npy for each output, then each input. Characters that folders do not take become '_'; names that then are equal get a number. */
+static const char **tensor_paths(Cli *c, const OnnxModel *m, const Inputs *in, const char *dir)
 {
-    const char **path = NEWS(c->arena, const char *, m->graph->nout + 1);
-    for (int i = 0; i < m->graph->nout; i++) {
-        char *name = arena_str(c->arena, m->graph->out[i].name);
+    int nout = m->graph->nout, n = nout + in->n;
+    const char **path = NEWS(c->arena, const char *, n + 1);
+    for (int i = 0; i < n; i++) {
+        char *name = arena_str(c->arena, i < nout ? m->graph->out[i].name : in->value[i - nout]->name);
         for (char *p = name; *p; p++)
             if (!isalnum((unsigned char)*p) && !strchr("._-+", *p)) *p = '_';
         if (name[0] == '.') name[0] = '_';
@@ -30,15 +31,17 @@ static const char **output_paths(Cli *c, const OnnxModel *m, const char *dir)
     return path;
 }
 
-static void write_outputs(Cli *c, const OnnxModel *m, const Tensor *out, const char *dir, json_t *files)
+static void write_files(Cli *c, const OnnxModel *m, const Tensor *out, const Inputs *in, const char *dir, json_t *files)
 {
-    const char **path = output_paths(c, m, dir);
+    int nout = m->graph->nout, n = nout + (flag_given(c, FLAG_inputs) ? in->n : 0);
+    const char **path = tensor_paths(c, m, in, dir);
     if (mkdir(dir, 0777) && errno != EEXIST) fail(c->cx, E_IO, "%s: %s", dir, strerror(errno));
-    for (int i = 0; i < m->graph->nout; i++) {
+    for (int i = 0; i < n; i++) {
+        const Tensor *t = i < nout ? &out[i] : &in->t[i - nout];
         ctx_poll(c->cx);
-        npy_write(c->cx, path[i], &out[i]);
+        npy_write(c->cx, path[i], t);
         if (files) json_array_append_new(files, json_string(path[i]));
-        else printf("%s: %s%s\n", path[i], dtype_info[out[i].dt].name, shape_str(c->arena, out[i].rank, out[i].dims));
+        else printf("%s: %s%s\n", path[i], dtype_info[t->dt].name, shape_str(c->arena, t->rank, t->dims));
     }
 }
 
@@ -116,7 +119,9 @@ int cmd_run(Cli *c)
     bool check = flag_given(c, FLAG_check), json = flag_given(c, FLAG_json), interpret = flag_given(c, FLAG_interpreter);
     int repeat = flag_int(c, FLAG_repeat, 1, 1);
     Tolerance tol = { flag_real(c, FLAG_rtol, 1e-3), flag_real(c, FLAG_atol, 1e-5), false };
+    const char *dir = flag_value(c, FLAG_output);
     Package *pk = NULL;
+    if (flag_given(c, FLAG_inputs) && !dir) fail(c->cx, E_INVALID, "--inputs needs -o DIR: where the files are to be");
     if (package_is(c->arg[0])) {
         if (check || interpret || flag_given(c, FLAG_no_fuse)) fail(c->cx, E_INVALID, "%s is a package: --check, --interpreter and --no-fuse need the model", c->arg[0]);
         pk = package_open(c->cx, c->arg[0], c->cx->opt.threads);
@@ -135,10 +140,9 @@ int cmd_run(Cli *c)
         tol.shape_only = model_is_random(m, in.t);
         d = compare_outputs(m, out, want, tol);
     }
-    const char *dir = flag_value(c, FLAG_output);
     bool behind = p && !wait && program_compiling(p) && !(c->cx->opt.cache && !c->cx->opt.cache[0]);
     json_t *files = json ? json_array() : NULL;
-    if (dir) write_outputs(c, m, out, dir, files);
+    if (dir) write_files(c, m, out, &in, dir, files);
     if (!json) {
         for (int i = 0; i < m->graph->nout && !dir; i++) show_tensor(c->arena, m->graph->out[i].name, &out[i]);
         if (repeat > 1) printf("first run %.3f ms (with compilation), then %d runs, median %.3f ms\n", first, repeat, ms);

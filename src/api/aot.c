@@ -460,7 +460,7 @@ static void put_named(Text *t, const char *s, const char *name)
 static void print_source(Aot *x, AotSet *set, int nset, int64_t workspace, Text *t)
 {
     const AotOptions *o = x->o;
-    text_add(t, "/* %s, made by sinter %s%s%s\n *\n", x->lower, SINTER_VERSION, o->command ? ": " : "", o->command ? o->command : "");
+    text_add(t, "/* %s, made by sinter %s%s%s\n *\n", x->lower, SINTER_VERSION, o->command ? ": " : "", o->command ? aot_comment(x, o->command) : "");
     text_add(t, " * Compile: cc -std=c11 -O2 -fwrapv -c %s.c%s\n", x->lower, o->weights == AOT_BIN ? "   (with the file of weights in the current folder, or its folder as -I)" : "");
     text_add(t, " * A program that reads and writes .npy files: cc -std=c11 -O2 -fwrapv -DMODEL_MAIN %s.c -lm -o %s\n", x->lower, x->lower);
     const bool vectors = strcmp(set[nset - 1].isa, "plain") != 0;
@@ -549,7 +549,11 @@ void aot_compile(Ctx *cx, Arena *a, const OnnxModel *m, const Tensor *args, cons
     x->in_name = member_names(x, x->narg, input_name, "in");
     x->out_name = member_names(x, m->graph->nout, output_name, "out");
     bool all = !strcmp(o->isa, "auto");
-    if (!all && !isa_find(o->isa)) fail(cx, E_INVALID, "there is no instruction set '%s'", o->isa);
+    if (!all && !isa_find(o->isa)) fail(cx, E_INVALID, "there is no instruction set '%s'; wanted auto"
+#define ISA(name, machine, level, lanes, dots, features, macros) ", " name
+#include "base/isas.def"
+#undef ISA
+                                         , o->isa);
     int nset = all ? (int)COUNT_OF(every) : 1;
     AotSet *set = NEWS(a, AotSet, nset);
     int64_t workspace = 0;

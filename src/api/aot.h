@@ -70,5 +70,6 @@ void aot_tail(Aot *x, Text *t);         /* what is behind #ifdef MODEL_MAIN and 
 const char *aot_calls_source(void);     /* the functions behind aot_call and aot_host_call */
 bool aot_varies(const AotValue *v);      /* its sizes are not all numbers */
 const char *aot_ctype(DType dt);
+const char *aot_comment(Aot *x, const char *s);          /* as it may stand in a comment */
 int64_t aot_bytes(const AotValue *v);   /* at most; -1: too many */
 #endif

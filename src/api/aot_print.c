@@ -26,7 +26,7 @@ static const char *shape_c(Aot *x, const AotValue *v)
     return t.at;
 }
 
-static const char *comment(Aot *x, const char *s)
+const char *aot_comment(Aot *x, const char *s)
 {
     char *c = arena_str(x->a, s);
     for (char *p = c; *p; p++) if ((p[0] == '*' && p[1] == '/') || (p[0] == '/' && p[1] == '*') || (unsigned char)*p < 32) *p = '_';
@@ -62,7 +62,7 @@ void aot_header(Aot *x, Text *t)
         for (int k = 0; k < f->in[i].rank; k++)
             if (f->in[i].dims[k] < 0) text_add(&shape, "%s%s", k ? "," : "", x->param.at[~f->in[i].dims[k]].var);
             else text_add(&shape, "%s%" PRId64, k ? "," : "", f->in[i].dims[k]);
-        text_add(t, "    const %s *%s;        /* '%s': %s[%s] */\n", aot_ctype(f->in[i].dt), x->in_name[i], comment(x, f->in[i].name), dtype_info[f->in[i].dt].name, shape.n ? shape.at : "");
+        text_add(t, "    const %s *%s;        /* '%s': %s[%s] */\n", aot_ctype(f->in[i].dt), x->in_name[i], aot_comment(x, f->in[i].name), dtype_info[f->in[i].dt].name, shape.n ? shape.at : "");
     }
     for (int i = 0; i < x->param.n; i++)
         text_add(t, "    int64_t %s;        /* %" PRId64 "..%" PRId64 " */\n", x->param.at[i].var, x->param.at[i].lo, x->param.at[i].hi);
@@ -72,7 +72,7 @@ void aot_header(Aot *x, Text *t)
     text_add(t, "} %s_inputs;\n\ntypedef struct %s_outputs {\n", x->lower, x->lower);
     for (int i = 0; i < f->nout; i++) {
         const AotValue *v = &x->result[i];
-        text_add(t, "    %s *%s;        /* '%s': %s%s", aot_ctype(v->dt), x->out_name[i], comment(x, f->out[i].name), dtype_info[v->dt].name, shape_c(x, v));
+        text_add(t, "    %s *%s;        /* '%s': %s%s", aot_ctype(v->dt), x->out_name[i], aot_comment(x, f->out[i].name), dtype_info[v->dt].name, shape_c(x, v));
         if (aot_varies(v)) text_add(t, ", at most %" PRId64 " bytes", f->out[i].bytes);
         text_add(t, " */\n");
         if (aot_varies(v)) text_add(t, "    int64_t *%s_dims;        /* %d sizes, set by the run; may be NULL */\n", x->out_name[i], v->rank);

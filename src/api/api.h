@@ -53,6 +53,7 @@ typedef struct SegmentEvidence {
     int ncarrier; const char *const *carrier;       /* of cascades: "carrier Softmax w: sum, rank 1, ..." */
     int nrefusal; const char *const *refusal;       /* "cannot fuse relu_3 (Relu) into conv_4 (Conv): reason" */
     int nrewrite; const char *const *rewrite;       /* "mul_one 3 times: a product with one" */
+    int nidle; const char *const *idle;             /* rules of the user's file that were not applied: "mine 0 times: it needs --allow finite" */
     int nguard; const char *const *guard;           /* "batch == 1: broadcast" */
     const char *why;                    /* why it ends: NULL for the last one */
     const char *graph;                  /* a name for all its kernels */

@@ -74,7 +74,6 @@ static void kernel_traffic(const Segment *s, const Part *p, KernelEvidence *k)
 
 void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds, SegmentEvidence *e)
 {
-    (void)cx;
     const Graph *g = s->g;
     *e = s->times;
     KernelEvidence *k = NEWS(a, KernelEvidence, s->npart + 1);
@@ -104,10 +103,16 @@ void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds
         if (!k[i].once && !p->join_mate && !k[i].joined) e->launches++;
     }
     const char **refusal = NEWS(a, const char *, s->plan->refusal.n + 1), **guard = NEWS(a, const char *, g->guard.n + 1);
+    MapStr *said = mapstr_new(a);       /* two edges of the graph may be one of the model */
     for (int i = 0; i < s->plan->refusal.n; i++) {
         const Refusal *r = &s->plan->refusal.at[i];
-        if (r->from == r->to) refusal[i] = arena_fmt(a, "%s stays as it is: %s", operator_name(a, s, r->from), r->why);
-        else refusal[i] = arena_fmt(a, "cannot fuse %s into %s: %s", operator_name(a, s, r->from), operator_name(a, s, r->to), r->why);
+        const char *from = operator_name(a, s, r->from), *to = operator_name(a, s, r->to), *line;
+        if (r->from == r->to) line = arena_fmt(a, "%s stays as it is: %s", from, r->why);
+        else if (strcmp(from, to) == 0) line = arena_fmt(a, "within %s: %s", from, r->why);
+        else line = arena_fmt(a, "cannot fuse %s into %s: %s", from, to, r->why);
+        void **at = mapstr_at(said, line);
+        if (!*at) refusal[e->nrefusal++] = line;
+        *at = (void *)(uintptr_t)line;
     }
     for (int i = 0; i < g->guard.n; i++) {
         const Guard *q = &g->guard.at[i];
@@ -118,17 +123,19 @@ void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds
         if (q->why) text_add(&t, ": %s", q->why);
         guard[i] = t.at;
     }
-    const char **rewrite = NEWS(a, const char *, rules_count(s->target->rules) + 1);
+    const char **rewrite = NEWS(a, const char *, rules_count(s->target->rules) + 1), **idle = NEWS(a, const char *, rules_count(s->target->rules) + 1), *why;
     for (int i = 0; s->rewrites && i < rules_count(s->target->rules); i++)
-        if (s->rewrites[i]) rewrite[e->nrewrite++] = arena_fmt(a, "%s %d times: %s", rules_name(s->target->rules, i), s->rewrites[i], rules_text(s->target->rules, i));
+        if (!s->rewrites[i] && (why = rules_idle(cx, a, s->target->rules, i))) idle[e->nidle++] = arena_fmt(a, "%s 0 times: %s", rules_name(s->target->rules, i), why);
+        else if (s->rewrites[i]) rewrite[e->nrewrite++] = arena_fmt(a, "%s %d times: %s", rules_name(s->target->rules, i), s->rewrites[i], rules_text(s->target->rules, i));
     e->rewrite = rewrite;
+    e->idle = idle;
     int carriers = s->plan->receipt.n, parts = s->npart;
     const char **carrier = NEWS(a, const char *, carriers + parts + 1);
     for (int i = 0; i < carriers; i++) carrier[e->ncarrier++] = arena_fmt(a, "carrier of %s: %s", operator_name(a, s, s->plan->receipt.at[i].of), s->plan->receipt.at[i].text);
     for (int i = 0; i < parts; i++)
         if (s->part[i].loops && s->part[i].loops->note) carrier[e->ncarrier++] = arena_fmt(a, "kernel %s: %s", s->part[i].src.name, s->part[i].loops->note);
     e->carrier = carrier;
-    e->refusal = refusal; e->nrefusal = s->plan->refusal.n;
+    e->refusal = refusal;
     e->guard = guard; e->nguard = g->guard.n;
     e->temp_bytes = s->last_temp;
     e->const_bytes = s->once_bytes;

@@ -100,9 +100,11 @@ static void segment_text(Arena *a, Text *t, const SegmentEvidence *e, const Expl
         e->build.compiled);
     for (int j = 0; j < e->nguard; j++) text_add(t, "  %s %s\n", j ? "               " : "holds as long as", e->guard[j]);
     for (int j = 0; j < e->nrewrite; j++) text_add(t, "  rule %s\n", e->rewrite[j]);
+    for (int j = 0; j < e->nidle; j++) text_add(t, "  rule %s\n", e->idle[j]);
     for (int j = 0; j < e->ncarrier; j++) text_add(t, "  %s\n", e->carrier[j]);
     if (o->why)
         for (int j = 0; j < e->nrefusal; j++) text_add(t, "  %s\n", e->refusal[j]);
+    if (o->why && !e->nrefusal) text_add(t, "  nothing that could be one kernel stayed apart\n");
     for (int j = 0; o->why && j < e->nkernel; j++) {
         const KernelEvidence *k = &e->kernel[j];
         if (k->lib_note && !k->lib) text_add(t, "  kernel %s cannot run in a library: %s\n", k->name, k->lib_note);
@@ -163,6 +165,7 @@ static json_t *segment_json(const SegmentEvidence *e, const ExplainOptions *o)
     json_object_set_new(s, "build", json_pack("{s:i, s:i, s:i, s:i, s:i, s:i}", "asked", e->build.asked, "unique", e->build.unique, "from_memory",
         e->build.from_memory, "from_disk", e->build.from_disk, "compiled", e->build.compiled, "processes", e->build.processes));
     json_object_set_new(s, "rewrites", strings_json(e->nrewrite, e->rewrite));
+    json_object_set_new(s, "rewrites_idle", strings_json(e->nidle, e->idle));
     json_object_set_new(s, "carriers", strings_json(e->ncarrier, e->carrier));
     if (o->why) json_object_set_new(s, "refusals", strings_json(e->nrefusal, e->refusal));
     return s;

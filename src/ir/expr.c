@@ -237,7 +237,9 @@ static Value expr_named(Expr *x, size_t n)
     if (same_name("inf", name, n)) return of_number(INFINITY);
     if (same_name("nan", name, n)) return of_number(NAN);
     if (same_name("pi", name, n)) return of_number(3.14159265358979323846);
-    expr_fail(x, "an unknown name");
+    Text t = { .arena = x->g->arena };
+    for (int k = 0; k < x->nbinding; k++) text_add(&t, "%s%s", k ? ", " : "; names are ", x->binding[k].name);
+    fail(x->g->cx, E_FORMAT, "formula \"%s\": an unknown name at \"%.20s\"%s", x->text, x->at, t.n ? t.at : "");
 }
 
 static Value expr_number(Expr *x)

@@ -304,6 +304,7 @@ unsigned rules_leave(Ctx *cx, const char *list);         /* "finite,reassoc" as 
 int rules_count(const RuleSet *s);
 const char *rules_name(const RuleSet *s, int i);
 const char *rules_text(const RuleSet *s, int i);
+const char *rules_idle(Ctx *cx, Arena *a, const RuleSet *s, int i);      /* why a rule of the file was not applied; NULL for those of rules.def */
 const FileRow *rules_rows(const RuleSet *s, int *n);         /* all rows of the file */
 void rules_check(Ctx *cx, const RuleSet *s);             /* what every rule claims; raises at the first that is wrong */
 /* Rewrites what the outputs of g need by the rules that opt.allow permits and opt.off does not name. times: by rule, how often it was applied, added to.

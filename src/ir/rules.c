@@ -59,10 +59,17 @@ static void bind_names(Graph *g, DType dt, int rank, const int64_t *dims, Bindin
     }
 }
 
-static bool formula_of_class(Ctx *cx, Graph *g, const char *text, const Binding *b, Node **made)
+static _Noreturn void rule_fail(Ctx *cx, const Rule *r, const char *what)
+{
+    if (r->file) fail(cx, E_FORMAT, "%s:%d: rule '%s': %s", r->file, r->line, r->name, what);
+    fail(cx, E_FORMAT, "rule '%s': %s", r->name, what);
+}
+
+static bool formula_of_class(Ctx *cx, Graph *g, const Rule *r, const char *text, const Binding *b, Node **made)
 {
     FormulaMaking m = { g, text, NVAR, b, NULL };
     Status st = guard_call(cx, make_formula, &m);
+    if (st == E_FORMAT) rule_fail(cx, r, cx->text);
     if (st != E_OK && st != E_INVALID) fail_again(cx);       /* a dtype that the primitive has no meaning for: no rule of this class */
     *made = m.made;
     return st == E_OK;
@@ -86,25 +93,22 @@ static bool pattern_uses(const Node *n, const Node *var)
     return false;
 }
 
-static _Noreturn void rule_fail(Ctx *cx, const Rule *r, const char *what)
-{
-    if (r->file) fail(cx, E_FORMAT, "%s:%d: rule '%s': %s", r->file, r->line, r->name, what);
-    fail(cx, E_FORMAT, "rule '%s': %s", r->name, what);
-}
-
 static void rule_patterns(Ctx *cx, Arena *a, Rule *r)
 {
     int made = 0;
+    if (!r->dtypes[0] || r->dtypes[strspn(r->dtypes, "FIB")])
+        rule_fail(cx, r, arena_fmt(a, "dtypes \"%s\", wanted letters of F (floats), I (integers), B (truth values)", r->dtypes));
     for (int i = 0; i < NCLASS; i++) {
         if (!strchr(r->dtypes, class_table[i].class)) continue;
         Graph *g = graph_new(cx, a);
         Binding b[NVAR];
         Node *pattern, *replacement;
         bind_names(g, class_table[i].dt, 0, NULL, b);
-        if (!formula_of_class(cx, g, r->pattern, b, &pattern)) continue;
-        if (!formula_of_class(cx, g, r->replacement, b, &replacement)) rule_fail(cx, r, cx->text);
+        if (!formula_of_class(cx, g, r, r->pattern, b, &pattern)) continue;
+        if (!formula_of_class(cx, g, r, r->replacement, b, &replacement)) rule_fail(cx, r, cx->text);
         if (!pattern_plain(pattern) || pattern->op == OP_input || pattern->op == OP_const) rule_fail(cx, r, "a pattern has elementwise primitives, names and numbers only");
         if (pattern->dt != replacement->dt || pattern->rank != replacement->rank) rule_fail(cx, r, "the two sides have different dtypes");
+        if (pattern == replacement) rule_fail(cx, r, "both sides are the same graph");
         Pattern *p = &r->of[i];
         p->root = pattern;
         for (int k = 0; k < NVAR; k++) {
@@ -241,7 +245,7 @@ static void rule_check_dtype(Ctx *cx, Arena *a, const Rule *r, DType dt)
         if (used[k]) all *= count[k];
     }
     bind_names(g, dt, 1, &all, b);
-    if (!formula_of_class(cx, g, r->pattern, b, &side[0]) || !formula_of_class(cx, g, r->replacement, b, &side[1])) rule_fail(cx, r, cx->text);
+    if (!formula_of_class(cx, g, r, r->pattern, b, &side[0]) || !formula_of_class(cx, g, r, r->replacement, b, &side[1])) rule_fail(cx, r, cx->text);
     Tensor in[NVAR], out[2];
     for (int k = 0; k < NVAR; k++) {
         DType t = is_truth(variables[k]) ? DT_bool : dt;
@@ -298,9 +302,10 @@ static void rule_check(Ctx *cx, const Rule *r)
 }
 
 /* ---- leave ---------------------------------------------------------------------------------------------------------------------------- */
+static const struct { const char *word; unsigned bit; } leave_table[] = { { "finite", FINITE }, { "reassoc", REASSOC }, { "wide", WIDE }, { "winograd", RULE_WINOGRAD }, { "bf16", RULE_BF16 } };
+
 unsigned rules_leave(Ctx *cx, const char *list)
 {
-    static const struct { const char *word; unsigned bit; } leave_table[] = { { "finite", FINITE }, { "reassoc", REASSOC }, { "wide", WIDE }, { "winograd", RULE_WINOGRAD }, { "bf16", RULE_BF16 } };
     unsigned leave = 0;
     for (const char *s = list; s && *s;) {
         size_t n = strcspn(s, ","), i = 0;
@@ -332,11 +337,14 @@ RuleSet *rules_new(Ctx *cx, Arena *a, const char *file)
     s->nrow = file && *file ? rows_read(cx, a, file, &row) : 0;
     s->row = row;
     for (int i = 0; i < s->nrow; i++) {
-        if (strcmp(row[i].name, "RULE") != 0) continue;
+        if (strcmp(row[i].name, "FUSE") == 0) continue;      /* the planner's */
+        if (strcmp(row[i].name, "RULE") != 0) fail(cx, E_FORMAT, "%s:%d: found %s(, wanted RULE( or FUSE(", file, row[i].line, row[i].name);
         const char *const *f = row[i].field;
-        Rule r = { .name = row[i].n ? f[0] : "", .file = file, .line = row[i].line };
+        Rule r = { .name = row[i].n ? f[0] : "", .file = arena_str(a, file), .line = row[i].line };
         if (row[i].n != 6) rule_fail(cx, &r, arena_fmt(a, "has %d fields, wanted RULE( name, dtypes, needs, pattern, replacement, text )", row[i].n));
         r.dtypes = f[1]; r.needs = needs_of(cx, &r, f[2]); r.pattern = f[3]; r.replacement = f[4]; r.text = f[5];
+        for (int k = 0; k < s->rule.n; k++)
+            if (strcmp(s->rule.at[k].name, r.name) == 0) rule_fail(cx, &r, s->rule.at[k].file ? "an earlier row of the file has this name" : "a row of src/ir/rules.def has this name");
         rule_patterns(cx, a, &r);
         rule_check(cx, &r);
         vec_push(a, &s->rule, r);
@@ -347,6 +355,20 @@ RuleSet *rules_new(Ctx *cx, Arena *a, const char *file)
 int rules_count(const RuleSet *s) { return s->rule.n; }
 const char *rules_name(const RuleSet *s, int i) { return s->rule.at[i].name; }
 const char *rules_text(const RuleSet *s, int i) { return s->rule.at[i].text; }
+
+const char *rules_idle(Ctx *cx, Arena *a, const RuleSet *s, int i)
+{
+    const Rule *r = &s->rule.at[i];
+    unsigned lacks = r->needs & ~rules_leave(cx, cx->opt.allow);
+    if (!r->file) return NULL;
+    if (list_has(cx->opt.off, r->name)) return "switched off";
+    if (!lacks) return arena_fmt(a, "nothing matches \"%s\"", r->pattern);
+    Text t = { .arena = a };
+    for (size_t k = 0; k < COUNT_OF(leave_table); k++)
+        if (lacks & leave_table[k].bit) text_add(&t, "%s%s", t.n ? "," : "it needs --allow ", leave_table[k].word);
+    return t.at;
+}
+
 const FileRow *rules_rows(const RuleSet *s, int *n) { *n = s->nrow; return s->row; }
 
 void rules_check(Ctx *cx, const RuleSet *s)

@@ -40,7 +40,8 @@ void pb_fail(const Pb *p, Status code, const char *fmt, ...)
         snprintf(field, sizeof field, " field %d", k);
     else
         field[0] = 0;
-    fail(p->cx, code, "byte %zu: %s%s: %s", (size_t)(p->tag_at - p->base), pb_message_name[p->message], field, what);
+    /* a fault in the outermost message: most likely another kind of file */
+    fail(p->cx, code, "%sbyte %zu: %s%s: %s", p->message == PB_Model ? "no ONNX model, or a damaged one: " : "", (size_t)(p->tag_at - p->base), pb_message_name[p->message], field, what);
 }
 
 /* At most ten bytes of seven bits, the lowest first; the tenth holds one bit. */

@@ -27,6 +27,9 @@ else
     skip "no test material (SN_CASES): truncated binary models"
 fi
 
+printf 'PK\003\004not a model' >"$T/zip.onnx"
+refuse 'zip.onnx: no ONNX model, or a damaged one: byte 0' "$SINTER" run "$T/page.onnx"
+
 # ---- inputs ------------------------------------------------------------------------------------------------------------------
 model two <<END
 $head_of

@@ -50,6 +50,10 @@ json '[o["name"] for o in j["outputs"]] == ["y", "a/k", "positive"]' "$SINTER" r
 expect 0 'y\.npy: f32\[2,3\]' "$SINTER" run "$T/net.onnxtxt" "${given[@]}" -o "$T/out"
 ok "a name with a slash makes a file" test -f "$T/out/a_k.npy"
 expect 0 '^y: f32\[2,3\] = \[1, 4, 5, 6, 1, 8\]$' "$SINTER" run "$T/net.onnxtxt" -i x="$T/out/y.npy" -i b="$T/b.npy"
+expect 0 'in/x\.npy: f32\[2,3\]' "$SINTER" run "$T/net.onnxtxt" "${given[@]}" -o "$T/in" --inputs
+ok "inputs are written as they were read" bash -c "cmp <(tail -c 24 '$T/in/x.npy') <(tail -c 24 '$T/x.npy') && cmp '$T/in/y.npy' '$T/out/y.npy'"
+expect 0 '^a/k: i64\[2\] = \[10, -14\]$' "$SINTER" run "$T/net.onnxtxt" -i k="$T/in/k.npy"
+refuse "--inputs needs -o DIR" "$SINTER" run "$T/net.onnxtxt" --inputs
 refuse 'File exists|Not a directory' "$SINTER" run "$T/net.onnxtxt" -o "$T/x.npy"
 ok "nothing half-written" bash -c "! ls '$T/out' | grep -v '\.npy\$'"
 
@@ -61,7 +65,11 @@ expect 0 'y: f32\[5,3\]' "$SINTER" run "$T/net.onnxtxt" -d x:0=5 -d M=1
 expect 0 'y: f32\[1,3\] = \[0, 0, 0\]' "$SINTER" run "$T/net.onnxtxt" -i x=zeros -i b=zeros
 refuse "-d Q=4: no input has such a dimension" "$SINTER" run "$T/net.onnxtxt" -d Q=4
 refuse "-d is 'N=-1'" "$SINTER" run "$T/net.onnxtxt" -d N=-1
-refuse "-d is 'N', wanted DIM=SIZE" "$SINTER" run "$T/net.onnxtxt" -d N
+refuse "-d is 'N', wanted DIM=SIZE, SIZE a whole number" "$SINTER" run "$T/net.onnxtxt" -d N
+refuse "-d is 'N=1..4': only compile takes a range" "$SINTER" run "$T/net.onnxtxt" -d N=1..4
+refuse "-d is 'N=4..1', wanted DIM=LO..HI with LO at most HI" "$SINTER" compile "$T/net.onnxtxt" -d N=4..1 -d M=1 -o "$T/net.c"
+refuse "-d is 'N=0..4', wanted DIM=SIZE or DIM=LO..HI, LO from 1 on" "$SINTER" compile "$T/net.onnxtxt" -d N=0..4 -d M=1 -o "$T/net.c"
+refuse "no instruction set 'mmx'; wanted auto, plain, .*neon" "$SINTER" compile "$T/net.onnxtxt" -d N=1 -d M=1 --isa mmx -o "$T/net.c"
 refuse "axis 0 of .*x.npy is 2, but -d says 3" "$SINTER" run "$T/net.onnxtxt" "${given[@]}" -d N=3
 refuse 'they do not fit|broadcast|do not' "$SINTER" run "$T/net.onnxtxt" -d N=4 -d M=2
 one=$("$SINTER" run "$T/net.onnxtxt" -i x=random:7 2>&1) two=$("$SINTER" run "$T/net.onnxtxt" -i x=random:7 2>&1) three=$("$SINTER" run "$T/net.onnxtxt" -i x=random:8 2>&1)

@@ -201,7 +201,7 @@ class Failures(unittest.TestCase):
         self.assertTrue(issubclass(sinter.InvalidArgument, ValueError) and issubclass(sinter.InvalidArgument, sinter.Error))
         with self.assertRaises(OSError):
             sinter.load("no/such/file.onnx")
-        with self.assertRaisesRegex(sinter.FormatError, "m.onnx: byte 0"):
+        with self.assertRaisesRegex(sinter.FormatError, "m.onnx: no ONNX model, or a damaged one: byte 0"):
             sinter.load(b"nonsense", name="m.onnx")
         with self.assertRaises(TypeError):
             sinter.load(3.5)

@@ -360,6 +360,13 @@ static void test_files(void **state)
         { "RULE( sure, \"F\", SURELY, \"x * 1\", \"x\", \"\" )", "needs EXACT, FINITE, REASSOC" },
         { "RULE( open, \"F\", EXACT, \"x * 1", "the end of the text wanted" },
         { "RULE half", "'(' wanted" },
+        { "RULE( same, \"F\", EXACT, \"max(x, 0)\", \"relu(x)\", \"\" )", "both sides are the same graph" },
+        { "RULE( kind, \"FQ\", EXACT, \"x * 1\", \"x\", \"\" )", ":1: rule 'kind': dtypes \"FQ\", wanted letters of F" },
+        { "RULE( call, \"F\", EXACT, \"mox(x, 1)\", \"x\", \"\" )", ":1: rule 'call': formula \"mox(x, 1)\": no such function" },
+        { "RULE( free, \"F\", EXACT, \"a * 1\", \"a\", \"\" )", ":1: rule 'free': formula \"a * 1\": an unknown name at \"a * 1\"; names are x, y, z, c, d, k, l" },
+        { "RULE( mul_one, \"F\", EXACT, \"x * 1\", \"x\", \"\" )", "a row of src/ir/rules.def has this name" },
+        { "RULE( one, \"F\", EXACT, \"x * 1\", \"x\", \"\" )\nRULE( one, \"F\", EXACT, \"x / 1\", \"x\", \"\" )", ":2: rule 'one': an earlier row of the file has this name" },
+        { "\nRUL( half, \"F\" )", ":2: found RUL(, wanted RULE( or FUSE(" },
         { "/* open", "a comment without its end" },
     };
     for (size_t i = 0; i < sizeof row_table / sizeof row_table[0]; i++) {
