@@ -244,18 +244,19 @@ static const sn_model *model_of(PyObject *self)
 
 static PyObject *program_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = { "model", "threads", "fuse", "check", "interpret", "cache", "compiler", "device", "package", "background", NULL };
+    static char *names[] = { "model", "threads", "fuse", "check", "interpret", "cache", "compiler", "device", "package", "background", "rules", "allow", NULL };
     PyObject *model = NULL, *package = NULL, *path = NULL;
     int threads = 0, fuse = 1, check = 0, interpret = 0, background = 0;
-    const char *cache = NULL, *compiler = NULL, *device = NULL;
+    const char *cache = NULL, *compiler = NULL, *device = NULL, *rules = NULL, *allow = NULL;
     sn_error err;
     sn_status st;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|ipppzzzOp", names, &model, &threads, &fuse, &check, &interpret, &cache, &compiler, &device, &package, &background)) return NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|ipppzzzOpzz", names, &model, &threads, &fuse, &check, &interpret, &cache, &compiler, &device, &package,
+        &background, &rules, &allow)) return NULL;
     ProgramObject *o = (ProgramObject *)PyType_GenericAlloc(type, 0);
     if (!o) return NULL;
     CoreState *s = core_state((PyObject *)o);
     sn_options options = { .threads = threads, .no_fuse = !fuse, .check = check, .interpret = interpret, .cache = cache, .compiler = compiler, .cancel = &o->stop,
-        .device = device, .background = background };
+        .device = device, .background = background, .rules = rules, .allow = allow };
     if (package && package != Py_None) {
         if (!PyUnicode_FSConverter(package, &path)) goto bad;
         const char *file = PyBytes_AsString(path);
@@ -466,21 +467,22 @@ done:
     return result;
 }
 
-/* prepare(inputs, adapt): inputs are tensors, or pairs (dtype number, sizes) that have no data. */
+/* prepare(inputs, adapt): inputs are tensors, or pairs (dtype number, sizes) that have no data. prepare(inputs, adapt, runs): tensors, and measures so many runs. */
 static PyObject *program_prepare(PyObject *self, PyObject *args)
 {
     ProgramObject *o = (ProgramObject *)self;
     CoreState *s = core_state(self);
     PyObject *inputs, *adapt, *result = NULL;
+    int runs = 0;
     Args in;
-    if (!PyArg_ParseTuple(args, "O!O", &PyTuple_Type, &inputs, &adapt) || args_room(&in, PyTuple_Size(inputs))) return NULL;
+    if (!PyArg_ParseTuple(args, "O!O|i", &PyTuple_Type, &inputs, &adapt, &runs) || args_room(&in, PyTuple_Size(inputs))) return NULL;
     if (args_borrow_shapes(&in, o->program, s, inputs, adapt)) goto done;
     for (;;) {
         sn_error err;
         sn_status st;
         bool watched = watch_begin(s, &o->stop);
         Py_BEGIN_ALLOW_THREADS
-        st = sn_prepare(o->program, (int)in.n, in.t, &err);
+        st = runs ? sn_profile(o->program, (int)in.n, in.t, runs, &err) : sn_prepare(o->program, (int)in.n, in.t, &err);
         Py_END_ALLOW_THREADS
         if (watched && watch_end()) {
             o->stop = 0;
@@ -560,7 +562,7 @@ static PyObject *program_variants(PyObject *self, void *unused)
 
 static PyMethodDef program_methods[] = {
     { "run", (PyCFunction)(void (*)(void))program_run, METH_FASTCALL, "run(inputs, outputs, flag, adapt_input, adapt_output) -> list" },
-    { "prepare", program_prepare, METH_VARARGS, "prepare(inputs, adapt)" },
+    { "prepare", program_prepare, METH_VARARGS, "prepare(inputs, adapt, runs=0)" },
     { "put", program_put, METH_VARARGS, "put(array, adapt) -> Tensor on the program's device" },
     { "explain", program_explain, METH_O, "explain(json) -> str" },
     { 0 } };
@@ -573,6 +575,6 @@ static PyGetSetDef program_get[] = {
     { "metadata", model_metadata, NULL, "Pairs (key, value): what the file says about itself, then its own.", NULL },
     { 0 } };
 static PyType_Slot program_slots[] = {
-    { Py_tp_doc, "Program(model, threads=0, fuse=True, check=False, interpret=False, cache=None, compiler=None, device=None, package=None, background=False)" }, { Py_tp_new, program_new },
+    { Py_tp_doc, "Program(model, threads=0, fuse=True, check=False, interpret=False, cache=None, compiler=None, device=None, package=None, background=False, rules=None, allow=None)" }, { Py_tp_new, program_new },
     { Py_tp_dealloc, program_dealloc }, { Py_tp_methods, program_methods }, { Py_tp_getset, program_get }, { 0 } };
 PyType_Spec core_program_spec = { "sinter._core.Program", sizeof(ProgramObject), 0, Py_TPFLAGS_DEFAULT, program_slots };

@@ -39,11 +39,12 @@ class Segment:
     launches     of each run
     temp_bytes, const_bytes   memory for intermediate results; results kept of kernels that ran once
     guards       for which sizes and values it holds
-    refusals     "cannot fuse relu_3 (Relu) into conv_4 (Conv): reason"
+    refusals     "cannot fuse Relu relu_3 into Conv conv_4: reason"
+    rewrites     rules that were applied, "mul_one 3 times: a product with one"; rewrites_idle: those of a file that were not, and why
     ends_because why it ends; None for the last one
     """
-    __slots__ = ("kernels", "launches", "temp_bytes", "const_bytes", "guards", "refusals", "ends_because", "import_ms", "plan_ms", "print_ms",
-                 "build_ms")
+    __slots__ = ("kernels", "launches", "temp_bytes", "const_bytes", "guards", "refusals", "rewrites", "rewrites_idle", "ends_because",
+                 "import_ms", "plan_ms", "print_ms", "build_ms")
 
     def __init__(self, data: dict[str, Any]) -> None:
         self.kernels = [Kernel(k) for k in data["kernels"]]
@@ -52,6 +53,8 @@ class Segment:
         self.const_bytes: int = data["const_bytes"]
         self.guards: list[str] = data["guards"]
         self.refusals: list[str] = data.get("refusals", [])
+        self.rewrites: list[str] = data.get("rewrites", [])
+        self.rewrites_idle: list[str] = data.get("rewrites_idle", [])
         self.ends_because: str | None = data["ends_because"]
         self.import_ms: float = data["import_ms"]
         self.plan_ms: float = data["plan_ms"]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ._evidence import Evidence
 
     Dim = Union[int, str, None]
-    Attribute = Union[bool, int, float, str, Sequence[int], Sequence[float]]
+    Attribute = Union[bool, float, Sequence[int], Sequence[float], DTypeLike]
     ModelLike = Union["Model", "Graph", str, os.PathLike[str], bytes, bytearray, memoryview, Any]
 
 
@@ -90,6 +90,8 @@ class Value:
 
 def _attribute(name: str, value: Any) -> str:
     """The text form of an attribute, as sn_graph_op reads it."""
+    if name in ("to", "dtype") and not isinstance(value, int):
+        value = _arrays.number_of(value)
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, (bool, int)):
@@ -146,14 +148,14 @@ class Graph:
                     (`sinter ops` lists all)
         inputs      values of this graph; None for an optional input that is left out
         outputs     how many results are wanted: a tuple of so many values. Without it one value, which is not in a tuple
-        attributes  ints, floats, texts, lists of ints or floats. The name of a dtype is its number: to="f16"
+        attributes  ints, floats, texts, lists of ints or floats; for `to` and `dtype` also a dtype: to="f16", to=numpy.float16
 
         Raises InvalidArgument, FormatError; what the operator itself refuses comes from compile() or the first run.
         """
         numbers = []
         for i, v in enumerate(inputs):
             if v is not None and (not isinstance(v, Value) or v._graph is not self):
-                raise _core.InvalidArgument(f"input {i} of {op} is {v!r}, wanted a value of this graph or None")
+                raise _core.InvalidArgument(f"input {i} of {op} is {v!r}, wanted a value of this graph (Graph.const makes one of an array) or None")
             numbers.append(0 if v is None else v._id)
         text = " ".join(_attribute(k, v) for k, v in attributes.items() if v is not None)
         made = self._core.op(op, text or None, tuple(numbers), 1 if outputs is None else outputs)
@@ -246,6 +248,14 @@ class Program:
         """
         self._core.prepare(_shapes(self.model, shapes), self._adapt)
 
+    def profile(self, *arrays: Any, runs: int = 20) -> Evidence:
+        """Runs so many times and measures each kernel: what explain() gives then, with the medians as `ms` of the kernels. Results are dropped.
+
+        arrays   the inputs, in the model's order, as for a call. Raises what a call raises; Unsupported for packages and for interpreted programs.
+        """
+        self._core.prepare(arrays, self._adapt, max(runs, 1))
+        return self.explain()
+
     def explain(self) -> Evidence:
         """What the last run (or prepare) did. Raises InvalidArgument before the first one."""
         import json
@@ -290,7 +300,8 @@ def fitted(given: Any, shape: tuple[int, ...] | None) -> Any:
 
 
 def compile(model: ModelLike, *, threads: int = 0, fuse: bool = True, check: bool = False, interpret: bool = False, cache: str | None = None,
-            compiler: str | None = None, device: str | None = None, background: bool = False) -> Program:
+            compiler: str | None = None, device: str | None = None, background: bool = False,
+            rules: str | os.PathLike[str] | None = None, allow: str | None = None) -> Program:
     """Makes a program of a model (see load for what may be one).
 
     threads     at most so many for each run; 0: one for each processor that the process may use
@@ -301,12 +312,15 @@ def compile(model: ModelLike, *, threads: int = 0, fuse: bool = True, check: boo
     compiler    C compiler of the kernels; None: the first of cc, gcc, clang that is there
     device      where kernels run: "cpu", or another target, as NAME or NAME:N for its device N; None: the CPU
     background  True: calls never wait for the compiler, also when sizes are new: loops of the library, slower, answer until kernels are there
+    rules       a file of rewriting and fusion rules, as `sinter explain --rules` takes it; explain() says which were applied
+    allow       what rules may assume, as "finite,reassoc"; None: only what changes no bit
 
     Raises what load raises, and Unsupported, which names all operators without a meaning.
     """
     read = load(model)
     assert isinstance(read._core, _core.Model)
-    return Program(read, _core.Program(read._core, threads, fuse, check, interpret, cache, compiler, device, background=background))
+    return Program(read, _core.Program(read._core, threads, fuse, check, interpret, cache, compiler, device, background=background,
+                                       rules=None if rules is None else os.fspath(rules), allow=allow))
 
 
 def export(model: ModelLike, path: str | os.PathLike[str], *inputs: Any, isa: str | None = None, weights: str = "file", threads: int = 1,

@@ -294,6 +294,8 @@ static void compile_guarded(Ctx *cx, void *arg)
     if (o->cache) cx->opt.cache = o->cache;
     if (o->compiler) cx->opt.cc = o->compiler;
     if (o->device) cx->opt.target = o->device;
+    if (o->rules) cx->opt.rules = o->rules;
+    if (o->allow) cx->opt.allow = o->allow;
     if (o->threads) cx->opt.threads = o->threads;
     /* strings of the environment are copied too: the program outlives changes there */
 #define OPT_STRING_int(name)

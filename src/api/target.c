@@ -65,6 +65,7 @@ void target_open(Ctx *cx, Arena *a, const Options *opt, Target *t)
     RtError e = { .launch = -1 };
     *t = (Target){ .name = info->name, .dialect = info->dialect, .api = info->api, .rules = rules_new(cx, a, opt->rules) };
     switches_check(cx, a, t->rules);
+    rules_leave(cx, opt->allow);
     if (info->api->open(&t->device, opt, &e) != E_OK) fail(cx, e.code, "%s", e.text);
     t->isa = info->api->isa(t->device);
     t->vectors = info->dialect->vectors(t->isa);

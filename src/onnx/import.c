@@ -26,6 +26,7 @@ typedef struct Walk {
     MapStr *functions, *seen;
     VEC(const OnnxFunction *) todo;
     Text text;
+    const OnnxNode *first;              /* of those named in text */
 } Walk;
 
 static const char *function_key(Arena *a, const char *domain, const char *name, const char *overload)
@@ -66,6 +67,7 @@ static void walk_nodes(Walk *w, const OnnxNode *node, int n, const OnnxOpset *op
             vec_push(w->a, &w->todo, f);
         } else if (!op_find(x->domain, x->op, version ? version : INT64_MAX)) {
             text_add(&w->text, "%s%s", w->text.n ? ", " : "", key);
+            if (!w->first) w->first = x;
         }
     }
 }
@@ -82,6 +84,8 @@ const char *onnx_unknown_ops(Ctx *cx, Arena *a, const OnnxModel *m)
         *at = (void *)(uintptr_t)f;
         walk_nodes(&w, f->node, f->nnode, f->opset, f->nopset, 0);
     }
+    const OnnxNode *x = w.first;
+    if (x) text_add(&w.text, "; the first is node '%s'", x->name[0] ? x->name : x->nout ? x->out[0] : "");
     return w.text.n ? w.text.at : NULL;
 }
 
@@ -545,6 +549,7 @@ static void trace_node(Import *im, NameScope *s, const OnnxNode *node)
         const OpRow *row = find_row(im, domain, node->op, version);
         if (!row) fail(cx, E_UNSUPPORTED, "the operator %s%s%s(%lld) has no meaning here", domain, domain[0] ? "." : "", node->op, (long long)version);
         call_row(im, o, row);
+        op_attrs_check(o, im->m->by_calls && (row->formula || strcmp(domain, "sinter") == 0));
     }
     for (int j = 0; j < node->nout; j++) {
         if (!node->out[j][0]) continue;

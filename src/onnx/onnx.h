@@ -72,6 +72,7 @@ typedef struct OnnxModel {
     const OnnxOpset *opset; OnnxFunction *function;
     const char **meta_key, **meta_value;
     OnnxGraph *graph;
+    bool by_calls;                      /* made by sn_graph_op() */
     File file;                          /* mapped; data NULL when the bytes are the caller's */
     File *external; int nexternal;      /* mapped external data files */
 } OnnxModel;
@@ -233,8 +234,11 @@ typedef struct OpCall {
     int nin, nout;
     Node **in;                          /* NULL where absent; may be replaced by a cut: read o->in[i] again after op_value / op_sizes */
     Node **out;                         /* to be filled; unwanted ones may stay NULL. Both have at least OP_PLACES places, NULL beyond nin */
+    int nasked; const char *asked[24];  /* attributes that were looked for */
 } OpCall;
 enum { OP_PLACES = 16 };
+/* After the operator was made: raises FORMAT for an attribute whose name is misspelt; all: nothing but what was looked for is right. */
+void op_attrs_check(OpCall *o, bool all);
 static inline bool op_wants(const OpCall *o, int j) { return j < o->nout && o->node->out[j][0]; }
 /* attributes with defaults; raise FORMAT on a wrong type */
 int64_t op_int(OpCall *o, const char *name, int64_t fallback);

@@ -23,6 +23,9 @@ void op_unsupported(OpCall *o, const char *fmt, ...)
 
 const OnnxAttr *op_attr(OpCall *o, const char *name)
 {
+    bool before = o->nasked == (int)COUNT_OF(o->asked);
+    for (int i = 0; i < o->nasked && !before; i++) before = strcmp(o->asked[i], name) == 0;
+    if (!before) o->asked[o->nasked++] = name;
     for (int i = 0; i < o->node->nattr; i++)
         if (strcmp(o->node->attr[i].name, name) == 0) {
             const OnnxAttr *t = &o->node->attr[i];
@@ -33,6 +36,44 @@ const OnnxAttr *op_attr(OpCall *o, const char *name)
     return NULL;
 }
 
+/* Is one name the other with a letter changed, left out or put in, or two neighbours exchanged? */
+static bool names_close(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b), head = 0, tail = 0, most = n < m ? n : m;
+    if (most < 3) return false;
+    while (head < most && a[head] == b[head]) head++;
+    while (tail < most - head && a[n - 1 - tail] == b[m - 1 - tail]) tail++;
+    size_t x = n - head - tail, y = m - head - tail;
+    return (x <= 1 && y <= 1) || (x == 2 && y == 2 && a[head] == b[head + 1] && a[head + 1] == b[head]);
+}
+
+static bool attr_given(const OnnxNode *n, const char *name)
+{
+    for (int i = 0; i < n->nattr; i++) if (strcmp(n->attr[i].name, name) == 0) return true;
+    return false;
+}
+
+/* What nobody looked for may be an attribute of training or of another version of the operator. So in general only a name is refused that is nearly one which was
+ * looked for and is not there. */
+void op_attrs_check(OpCall *o, bool all)
+{
+    const OnnxNode *n = o->node;
+    for (int i = 0; i < n->nattr; i++) {
+        const char *name = n->attr[i].name, *close = NULL;
+        bool asked = false;
+        for (int k = 0; k < o->nasked; k++) {
+            asked |= strcmp(o->asked[k], name) == 0;
+            if (!close && !attr_given(n, o->asked[k]) && names_close(o->asked[k], name)) close = o->asked[k];
+        }
+        if (asked) continue;
+        if (close) fail(o->cx, E_FORMAT, "attribute '%s' is unknown, wanted '%s'", name, close);
+        if (!all) continue;
+        Text t = { .arena = o->a };
+        for (int k = 0; k < o->nasked; k++) text_add(&t, "%s%s", k ? ", " : "wanted ", o->asked[k]);
+        fail(o->cx, E_FORMAT, "attribute '%s' is unknown, %s", name, t.n ? t.at : "wanted none");
+    }
+}
+
 static const char *const attr_type_name[] = { "nothing", "a float", "an int", "a string", "a tensor", "a graph", "floats", "ints", "strings",
     "tensors", "graphs", "a sparse tensor", "sparse tensors", "a type", "types" };
 
@@ -40,6 +81,7 @@ static const OnnxAttr *typed_attr(OpCall *o, const char *name, OnnxAttrType type
 {
     const OnnxAttr *t = op_attr(o, name);
     if (t && t->type != type) {
+        if (t->type == ATTR_string) fail(o->cx, E_FORMAT, "attribute '%s' is '%.60s', wanted %s", name, t->s, attr_type_name[type]);
         const char *found = (unsigned)t->type < COUNT_OF(attr_type_name) ? attr_type_name[t->type] : "of an unknown type";
         fail(o->cx, E_FORMAT, "attribute '%s' is %s, wanted %s", name, found, attr_type_name[type]);
     }

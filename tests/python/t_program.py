@@ -1,9 +1,11 @@
 """sinter's own interface: graphs, programs, arrays in and out, evidence, failures, threads, signals."""
 import gc
 import os
+import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -46,6 +48,13 @@ class Graphs(unittest.TestCase):
         np.testing.assert_allclose(one_op("LeakyRelu", "f32", alpha=0.5)(-x), -x / 2)
         np.testing.assert_array_equal(one_op("Cast", "f32", to="i64")(x), x.astype(np.int64))
         np.testing.assert_array_equal(one_op("sinter.fold", "f32", kind="sum", axes=[1], keepdims=0)(x), [6, 24])
+
+        for to in (np.float16, np.dtype("float16"), "float16", "f16", "tensor(float16)", 10):
+            self.assertEqual(one_op("Cast", "f32", to=to)(x).dtype, np.float16)
+        with self.assertRaisesRegex(sinter.InvalidArgument, "'f99' is no dtype"):
+            one_op("Cast", "f32", to="f99")
+        with self.assertRaisesRegex(sinter.FormatError, "attribute 'axs' is unknown, wanted 'axis'"):
+            one_op("Softmax", "f32", axs=0)(x)
 
     def test_erf_of_doubles(self):
         import math
@@ -252,6 +261,30 @@ class Evidence(unittest.TestCase):
         self.assertTrue(unfused.explain().refusals)
         with self.assertRaises(sinter.InvalidArgument):
             sinter.compile(p.model, interpret=True).explain()
+
+    def test_profile(self):
+        p = sinter.compile("examples/norm.onnxtxt")
+        arrays = [np.ones((4, 768), np.float32), np.zeros(768, np.float32), np.ones(768, np.float32)]
+        e = p.profile(*arrays, runs=3)
+        self.assertTrue(all(k.ms is not None and k.ms > 0 for k in e.kernels))
+        with self.assertRaisesRegex(sinter.InvalidArgument, "1 inputs are given, wanted 3"):
+            p.profile(arrays[0])
+        with self.assertRaises(sinter.Unsupported):
+            sinter.compile("examples/norm.onnxtxt", interpret=True).profile(*arrays)
+
+    def test_rules(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "my.rules"
+            file.write_text('RULE( half, "F", FINITE, "(x + abs(x)) * 0.5", "relu(x)", "a mean" )\n')
+            p = sinter.compile("examples/half_sum.onnxtxt", rules=file)
+            p.prepare([6])
+            self.assertEqual((p.explain().segments[0].rewrites, p.explain().segments[0].rewrites_idle), ([], ["half 0 times: it needs --allow finite"]))
+            p = sinter.compile("examples/half_sum.onnxtxt", rules=file, allow="finite")
+            p.prepare([6])
+            self.assertEqual((p.explain().segments[0].rewrites, p.explain().segments[0].rewrites_idle), (["half 1 times: a mean"], []))
+            file.write_text("RUL( half )\n")
+            with self.assertRaisesRegex(sinter.FormatError, "my.rules:1: found RUL"):
+                sinter.compile("examples/half_sum.onnxtxt", rules=file)
 
     def test_interpret_and_check_agree(self):
         x = np.linspace(-3, 3, 15, dtype=np.float32).reshape(3, 5)

@@ -450,6 +450,82 @@ static void test_evidence(void **state)
     sn_model_free(m);
 }
 
+/* Rules by the options: of a file, with leave and without. */
+static void test_rules(void **state)
+{
+    (void)state;
+    sn_graph *g;
+    sn_model *m;
+    sn_value x, s[2], y;
+    float data[5] = { -2, -0.5f, 0, 1, 3 }, half_data = 0.5f;
+    const sn_tensor half = { .dtype = SN_F32, .data = &half_data };
+    sn_tensor in = vec_f32(data, 5);
+    assert_int_equal(sn_graph_new(&g, &err), SN_OK);
+    sn_graph_input(g, "x", SN_F32, 1, (int64_t[]){ 5 }, NULL, &x);
+    sn_graph_op(g, "Abs", NULL, 1, &x, 1, &s[1]);
+    sn_graph_op(g, "Add", NULL, 2, (sn_value[]){ x, s[1] }, 1, &s[0]);
+    sn_graph_const(g, &half, &s[1]);
+    sn_graph_op(g, "Mul", NULL, 2, s, 1, &y);
+    sn_graph_output(g, "y", y);
+    if (sn_graph_finish(g, &m, &err)) fail_msg("%s", err.text);
+    static const struct { const char *allow, *said; } with[] = { { NULL, "half_sum 0 times: it needs --allow finite" }, { "finite", "half_sum 1 times" } };
+    for (int i = 0; i < 2; i++) {
+        char *text;
+        sn_program *p;
+        if (sn_compile(m, &(sn_options){ .rules = "examples/relu.rules", .allow = with[i].allow }, &p, &err)) fail_msg("%s", err.text);
+        sn_tensor out = { 0 };
+        assert_int_equal(sn_run(p, 1, &in, 1, &out, &err), SN_OK);
+        for (int k = 0; k < 5; k++) assert_true(((float *)out.data)[k] == (data[k] > 0 ? data[k] : 0));
+        sn_tensor_release(&out);
+        assert_int_equal(sn_program_explain(p, SN_EXPLAIN_TEXT, &text, &err), SN_OK);
+        if (!strstr(text, with[i].said)) fail_msg("not said: %s\n%s", with[i].said, text);
+        sn_string_free(text);
+        sn_program_free(p);
+    }
+    sn_program *none = NULL;
+    assert_int_equal(sn_compile(m, &(sn_options){ .rules = "examples/wrong.rules" }, &none, &err), SN_FORMAT);
+    assert_non_null(strstr(err.text, "examples/wrong.rules:2: rule 'drop_zero'"));
+    assert_int_equal(sn_compile(m, &(sn_options){ .allow = "speed" }, &none, &err), SN_INVALID);
+    assert_null(none);
+    sn_model_free(m);
+}
+
+/* A misspelt attribute would leave the default in force. */
+static void test_attributes(void **state)
+{
+    (void)state;
+    static const struct { const char *op, *attrs, *said; } wrong[] = {
+        { "Softmax", "axs=1", "node 'Softmax_0' (Softmax): attribute 'axs' is unknown, wanted 'axis'" },
+        { "Softmax", "axsi=1", "attribute 'axsi' is unknown, wanted 'axis'" },
+        { "LeakyRelu", "slope=0.5", "attribute 'slope' is unknown, wanted alpha" },
+        { "ReduceSum", "axes=[1]", "attribute 'axes' is unknown, wanted " },         /* an input since opset 13 */
+        { "Relu", "axis=1", "attribute 'axis' is unknown, wanted none" },
+        { "sinter.fold", "kind=sum axes=[1] keep=0", "attribute 'keep' is unknown, wanted " },
+        { "Cast", "to=f99", "attribute 'to' is 'f99', wanted an int" },
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        sn_model *m = one_op(wrong[i].op, wrong[i].attrs, 1, SN_F32, 2, (int64_t[]){ 2, 3 });
+        sn_program *p = compiled(m, false);
+        float x[6] = { 0 };
+        sn_tensor in = { .dtype = SN_F32, .rank = 2, .dims = { 2, 3 }, .data = x }, out = { 0 };
+        assert_int_equal(sn_run(p, 1, &in, 1, &out, &err), SN_FORMAT);
+        if (!strstr(err.text, wrong[i].said)) fail_msg("'%s', wanted '%s'", err.text, wrong[i].said);
+        sn_program_free(p);
+        sn_model_free(m);
+    }
+    static const char *const right[][2] = { { "Softmax", "axis=0" }, { "LayerNormalization", "axis=-1 epsilon=1e-5 stash_type=1" }, { "Dropout", "seed=3" } };
+    for (size_t i = 0; i < sizeof right / sizeof right[0]; i++) {
+        sn_model *m = one_op(right[i][0], right[i][1], i == 1 ? 2 : 1, SN_F32, 1, (int64_t[]){ 3 });
+        sn_program *p = compiled(m, false);
+        float x[3] = { 0 };
+        sn_tensor in[2] = { vec_f32(x, 3), vec_f32(x, 3) }, out = { 0 };
+        if (sn_run(p, i == 1 ? 2 : 1, in, 1, &out, &err)) fail_msg("%s %s: %s", right[i][0], right[i][1], err.text);
+        sn_tensor_release(&out);
+        sn_program_free(p);
+        sn_model_free(m);
+    }
+}
+
 typedef struct Job { sn_program *p; int seed, wrong; } Job;
 
 static void *run_many(void *arg)
@@ -787,6 +863,6 @@ int main(void)
         cmocka_unit_test(test_names), cmocka_unit_test(test_dtypes_agree), cmocka_unit_test(test_ports), cmocka_unit_test(test_load_failures),
         cmocka_unit_test(test_primitives), cmocka_unit_test(test_structural_primitives), cmocka_unit_test(test_folds), cmocka_unit_test(test_many_operands),
         cmocka_unit_test(test_graph_failures), cmocka_unit_test(test_unknown_operator), cmocka_unit_test(test_buffers), cmocka_unit_test(test_run_failures),
-        cmocka_unit_test(test_evidence), cmocka_unit_test(test_threads), cmocka_unit_test(test_cancel), cmocka_unit_test(test_background), cmocka_unit_test(test_device_buffers), cmocka_unit_test(test_device_values), cmocka_unit_test(test_device_many), cmocka_unit_test(test_failing_allocations) };
+        cmocka_unit_test(test_evidence), cmocka_unit_test(test_rules), cmocka_unit_test(test_attributes), cmocka_unit_test(test_threads), cmocka_unit_test(test_cancel), cmocka_unit_test(test_background), cmocka_unit_test(test_device_buffers), cmocka_unit_test(test_device_values), cmocka_unit_test(test_device_many), cmocka_unit_test(test_failing_allocations) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
