@@ -27,6 +27,9 @@ g.output("y", g.op("Relu", g.input("x", "f32", ["n"])))
 assert sinter.compile(g)(numpy.array([-1, 2], "f4")).tolist() == [0, 2]'
 ok "a wheel" "$T/fresh/bin/pip" wheel -q --no-deps -w "$T/wheel" .
 ok "it serves every Python from 3.11 on: $(ls "$T/wheel")" bash -c "ls '$T'/wheel/sinter-*-cp311-abi3-*.whl"
+ok "what compiles kernels for devices is in it" test "$(python3 -m zipfile -l "$T"/wheel/*.whl | grep -cE 'sinter/sinter-(nvrtc|opencl) ')" = 2
+ok "a source distribution" bash -c "'$T/fresh/bin/pip' install -q --disable-pip-version-check build && '$T/fresh/bin/python' -m build -s -o '$T/sdist' . >'$T/sdist.log' 2>&1"
+ok "it installs" bash -c "'$T/fresh/bin/pip' install -q --disable-pip-version-check --force-reinstall --no-deps '$T'/sdist/*.tar.gz"
 
 count "$PY" -W ignore tests/python/backend_test.py --excluded tests/python/excluded.txt
 count "$PY" -W ignore tests/python/random_models.py --models "${SN_RANDOM_MODELS:-2000}" --nodes 16 --keep "$T/random"
