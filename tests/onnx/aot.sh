@@ -14,7 +14,7 @@ refuse "compile needs -o FILE" "$SINTER" compile $norm
 refuse "wanted a name that ends in .c, .o, .so or .sinter" "$SINTER" compile $norm -o "$T/x.txt"
 refuse "there is no instruction set 'frob'" "$SINTER" compile $norm --isa frob -o "$T/x.c"
 refuse "wanted file, bin or pointer" "$SINTER" compile $norm --weights frob -o "$T/x.c"
-refuse "wanted DIM=SIZE" "$SINTER" compile $norm -d batch=8..2 -o "$T/x.c"
+refuse "wanted DIM=LO..HI with LO at most HI" "$SINTER" compile $norm -d batch=8..2 -o "$T/x.c"
 "$SINTER" run $norm -d batch=4 -i x=random:1 -i bias=random:2 -i gain=random:3 -o "$T/want" >/dev/null
 # inputs as files, made by a model that gives back what it gets
 cat >"$T/same.onnxtxt" <<'END'
