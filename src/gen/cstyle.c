@@ -268,7 +268,7 @@ static void chunk_open(Printer *p, const KLoop *o, const char *v, const char *fr
 
 static void chunk_close(Printer *p, const KLoop *o)
 {
-    for (int i = 0; o == p->k->pivoted && i < o->body->stmt.n; i++)
+    for (int i = 0; o == p->k->pivoted && !p->k->bundle && i < o->body->stmt.n; i++)
         if (o->body->stmt.at[i].kind == KS_update && o->body->stmt.at[i].fold->power) print_pivot(p, o, o->body->stmt.at[i].fold);
     chunk_folds(p, o, o->body, CHUNK_add);
     print_line(p, "}");
@@ -370,7 +370,10 @@ static void print_vector_loop(Printer *p, const KLoop *o)
         if (pass ? rest == 0 : rest >= 0 && o->extent->c < step) continue;
         const char *unit = p->nv == 1 ? "LANES" : arena_fmt(p->arena, "%d * LANES", p->nv);
         if (p->k->unit) { print_unit(p, o); continue; }
-        if (p->part) {
+        if (p->part && o->nv == 1 && p->k->sub->kind == SUB_rows) {          /* there is one at most */
+            print_line(p, "if (%s < end) {", v);
+            print_line(p, "const i64 rem = end - %s;", v);
+        } else if (p->part) {
             print_line(p, "for (; %s < end; %s += %s) {", v, v, unit);
             print_line(p, "const i64 rem = imin(end - %s, %s);", v, unit);
         } else print_line(p, "for (; %s + %s <= end; %s += %s) {", v, unit, v, unit);

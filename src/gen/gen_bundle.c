@@ -26,45 +26,53 @@ static void mark_block(const KBlock *b, uint8_t *used)
 static bool by_row(const KStmt *s) { return s->kind == KS_val && s->val->kind != KV_const && (s->val->vary & VARY_row); }
 static bool fold_of(const KStmt *s, const KLoop *o) { return s->kind == KS_fold && s->fold->loop == o; }
 
-/* The loop that is statement `at`, row after row. */
+/* The loop that is statement `at`, row after row. pivot: or NULL, what its own is there; far: or NULL, for these rows only. */
+static void each_row(Printer *p, const KBlock *b, int at, const uint8_t *used, const char *pivot, const char *far)
+{
+    const KLoop *o = b->stmt.at[at].loop;
+    print_line(p, "for (i64 m = 0; m < rem; m++) {");
+    if (far) print_line(p, "if (!%s[m]) continue;", far);
+    print_line(p, "const i64 %s = first + m;", print_var(p, p->k->par[p->k->npar - 1].var));
+    for (int i = 0; i < at; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (!by_row(s) || !used[s->val->id]) continue;
+        const char *own = pivot && s->val == p->k->pivot ? pivot : arena_fmt(p->arena, "u%d_%d.e[m]", s->val->id, at);
+        print_line(p, "const %s v%d = %s;", print_held(s->val->dt), s->val->id, own);
+    }
+    for (int i = 0; i < at; i++) if (fold_of(&b->stmt.at[i], o)) print_fold(p, b->stmt.at[i].fold);
+    print_loop(p, o);
+    for (int i = 0; i < at; i++) if (fold_of(&b->stmt.at[i], o)) print_bundle_put(p, b->stmt.at[i].fold, false);
+    print_line(p, "}");
+}
+
 static void bundle_loop(Printer *p, const KBlock *b, int at)
 {
     const KLoop *o = b->stmt.at[at].loop;
     const KVal *pivot = o == p->k->pivoted ? p->k->pivot : NULL;
-    const char *moves = NULL;
     uint8_t *used = NEWS(p->arena, uint8_t, p->k->nval + 1);
     mark_block(o->body, used);
     for (int i = 0; i < at; i++) {
         const KStmt *s = &b->stmt.at[i];
-        if (!by_row(s) || !used[s->val->id]) continue;
-        const char *t = print_held(s->val->dt), *u = arena_fmt(p->arena, "u%d_%d", s->val->id, at);
-        print_line(p, "union { %sv v; %s e[LANES]; } %s = { .v = v%d };", t, t, u, s->val->id);
-        if (s->val == pivot) { moves = u; print_line(p, "f32 last = number_f32(%s.e[0]);", u); }
+        const char *t = by_row(s) ? print_held(s->val->dt) : NULL;
+        if (t && used[s->val->id] && s->val != pivot) print_line(p, "union { %sv v; %s e[LANES]; } u%d_%d = { .v = v%d };", t, t, s->val->id, at, s->val->id);
     }
-    print_line(p, "for (i64 m = 0; m < rem; m++) {");
-    print_line(p, "const i64 %s = first + m;", print_var(p, p->k->par[p->k->npar - 1].var));
-    for (int i = 0; i < at; i++) {
-        const KStmt *s = &b->stmt.at[i];
-        if (by_row(s) && used[s->val->id]) print_line(p, s->val == pivot ? "%s v%d = last;" : "const %s v%d = u%d_%d.e[m];", print_held(s->val->dt), s->val->id, s->val->id, at);
-    }
-    if (pivot) print_line(p, "for (int again = 0; ; again = 1) {");
-    for (int i = 0; i < at; i++) if (fold_of(&b->stmt.at[i], o)) print_fold(p, b->stmt.at[i].fold);
-    print_loop(p, o);
-    for (int i = 0; i < at; i++) if (fold_of(&b->stmt.at[i], o)) print_bundle_put(p, b->stmt.at[i].fold, false);
-    if (pivot) {
-        print_line(p, "if (again || !below_f32v(l%d[ROW_AT(m)], v%d - %d.0f)) break;", p->k->highest->id, pivot->id, PIVOT_REACH);
-        print_line(p, "v%d = max_f32(hloose_max_f32(l%d[ROW_AT(m)]), %s);", pivot->id, p->k->highest->id, print_operand(p, pivot->in[1]));
-        print_line(p, "}");
-        print_line(p, "last = %s.e[m] = v%d;", moves, pivot->id);
-    }
-    print_line(p, "}");
-    if (pivot) print_line(p, "v%d = %s.v;", pivot->id, moves);
+    if (pivot) print_line(p, "const f32 near = number_f32(v%d[0]);", pivot->id);
+    each_row(p, b, at, used, pivot ? "near" : NULL, NULL);
     for (int i = 0; i < at; i++) {
         if (!fold_of(&b->stmt.at[i], o)) continue;
         print_line(p, "for (i64 m = rem; m < LANES; m++) {");
         print_bundle_put(p, b->stmt.at[i].fold, true);
         print_line(p, "}");
     }
+    if (!pivot) return;
+    print_line(p, "const f32v highest = rows_%smax_f32v(l%d);", p->k->highest->loose ? "loose_" : "", p->k->highest->id);
+    print_line(p, "v%d = splat_f32v(near);", pivot->id);
+    print_line(p, "union { i32v v; i32 e[LANES]; } far = { .v = lt_f32v(splat_f32v(near + %d.0f), highest) | lt_f32v(highest, splat_f32v(near - %d.0f)) };", PIVOT_REACH, PIVOT_REACH);
+    print_line(p, "if (__builtin_expect(anyv(far.v), 0)) {");
+    print_line(p, "v%d = sel_f32v(far.v, atleast_f32v(highest, splat_f32v(%s)), v%d);", pivot->id, print_operand(p, pivot->in[1]), pivot->id);
+    print_line(p, "union { f32v v; f32 e[LANES]; } u%d_%d = { .v = v%d };", pivot->id, at, pivot->id);
+    each_row(p, b, at, used, NULL, "far.e");
+    print_line(p, "}");
 }
 
 /* A loop that is the same for all rows. */

@@ -939,7 +939,7 @@ void print_finish(Printer *p, const KVal *v)
     const KFold *f = v->fold;
     DType t = f->node->dt;
     if (p->bundled && (f->vary & VARY_row)) {
-        const char *e = bundle_folds(f) ? arena_fmt(p->arena, "rows_%s_%sv(l%d)", f->loose ? "loose_max" : fold_name[f->kind], ctype(f->dt), f->id) : arena_fmt(p->arena, "l%d.v", f->id);
+        const char *e = f == p->k->highest ? "highest" : bundle_folds(f) ? arena_fmt(p->arena, "rows_%s_%sv(l%d)", f->loose ? "loose_max" : fold_name[f->kind], ctype(f->dt), f->id) : arena_fmt(p->arena, "l%d.v", f->id);
         assign(p, v, narrowed(p, t, e, v->vary));
         return;
     }

@@ -1,14 +1,14 @@
 /* What exp of x minus the largest x of a row (softmax, log-sum-exp) need not care about.
  *
  * Its argument is not above 0, if it is a number, so nothing overflows. In a sum over the row one term is 1, so terms that are too small for a normal number do not count,
- * nor does a relative error of |x - max| 2^-28 in e^(x - max): where nothing else needs the terms, each is added as a product that is never formed (add_power in
+ * nor does a relative error of |x - max| 2^-28 + 2^-22 in e^(x - max): where nothing else needs the terms, each is added as a product that is never formed (add_power in
  * gen/prelude/math.inc).
  *
  * And such a sum needs no maximum that is known before: any pivot p near it serves, since the sum of e^(x - max) is that of e^(x - p) times e^(p - max), and floats
  * have the same digits everywhere. So rows that are not short are read once: p is the largest of the row's first elements; the loop that adds up also finds
  * the maximum; and after each chunk whose maximum lies more than PIVOT_REACH above p, it becomes p, the sum so far is scaled, and that chunk is done again.
- * In a bundle of rows (bundle.c) each row begins with the pivot of the one before, the first one with that of its own first elements. So a pivot may also lie far above a
- * row, which is then done again with its maximum. */
+ * In a bundle of rows (bundle.c) all have one pivot, that of the first row's elements, and no row asks meanwhile whether it serves: behind the loop all maxima are at hand, a
+ * lane for each, and rows whose maximum lies further from the pivot than that, on either side, are done again with their maximum as the pivot. */
 #include "kir/kir.h"
 #include <float.h>
 

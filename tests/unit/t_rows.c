@@ -163,14 +163,14 @@ static void outside(void **state)
 }
 
 /* Columns, many and few, by all ways of going down them. */
-/* Zeros of both signs, of which +0 is the largest, and what is divided by it: inf. */
+/* Zeros of both signs, of which +0 is the largest, and what is divided by it: inf. As many rows as bundles want. */
 static void zeros_graph(Bench *b)
 {
     Graph *g = b->g;
-    Node *x = input(b, DT_f32, DIMS(40, 77));
+    Node *x = input(b, DT_f32, DIMS(72, 77));
     float *in = b->in[0].data;
-    for (int i = 0; i < 40 * 77; i++) in[i] = -fabsf(in[i]) - 0.1f;
-    for (int i = 0; i < 40; i++) { in[i * 77 + i] = 0; in[i * 77 + (i + 16) % 77] = in[i * 77 + 76] = -0.0f; }
+    for (int i = 0; i < 72 * 77; i++) in[i] = -fabsf(in[i]) - 0.1f;
+    for (int i = 0; i < 72; i++) { in[i * 77 + i] = 0; in[i * 77 + (i + 16) % 77] = in[i * 77 + 76] = -0.0f; }
     Node *m = g_fold(g, FOLD_max, x, 2, false), *wide = g_fold(g, FOLD_max, x, 2, true), *sum = g_fold(g, FOLD_sum, g1(g, OP_exp, g2(g, OP_sub, x, wide)), 2, false);
     output(b, g2(g, OP_div, sum, m));
 }
@@ -180,11 +180,11 @@ static void zeros(void **state) { check(state, zeros_graph, 2e-5, 0); }
 static void zero_loss_graph(Bench *b)
 {
     Graph *g = b->g;
-    Node *x = input(b, DT_f32, DIMS(40, 77)), *y = input(b, DT_f32, DIMS(40, 1));
+    Node *x = input(b, DT_f32, DIMS(72, 77)), *y = input(b, DT_f32, DIMS(72, 1));
     float *in = b->in[0].data;
-    for (int i = 0; i < 40; i++) ((float *)b->in[1].data)[i] = i % 4 < 2 ? 0 : -0.0f;
-    for (int i = 0; i < 40 * 77; i++) in[i] = -200;
-    for (int i = 0; i < 40; i++) { in[i * 77 + i] = i % 2 ? 0 : -0.0f; if (i % 3 == 0) in[i * 77 + (i + 16) % 77] = -0.0f; }
+    for (int i = 0; i < 72; i++) ((float *)b->in[1].data)[i] = i % 4 < 2 ? 0 : -0.0f;
+    for (int i = 0; i < 72 * 77; i++) in[i] = -200;
+    for (int i = 0; i < 72; i++) { in[i * 77 + i] = i % 2 ? 0 : -0.0f; if (i % 3 == 0) in[i * 77 + (i + 16) % 77] = -0.0f; }
     Node *m = g_fold(g, FOLD_max, x, 2, true), *sum = g_fold(g, FOLD_sum, g1(g, OP_exp, g2(g, OP_sub, x, m)), 2, true);
     output(b, g2(g, OP_div, g_scalar(g, DT_f32, 1), g2(g, OP_sub, g2(g, OP_sub, y, m), g1(g, OP_log, sum))));
 }
