@@ -5,6 +5,7 @@
 #define SN_RT_H
 #include "base/base.h"
 #include <pthread.h>
+#include <stdatomic.h>
 
 typedef struct RtError {
     Status code; char text[1024];
@@ -217,6 +218,57 @@ bool nvrtc_facts(const char *log, const char *name, KernelFacts *f);
 /* Loads a shared object and finds a function in it. DEVICE when the system refuses, FORMAT when there is no such function. */
 Status object_open(const char *path, const char *symbol, void **handle, void **fn, RtError *e);
 void object_close(void *handle);       /* NULL is fine */
+
+/* ---- cuda.c, cuda_run.c: one NVIDIA card, for dev_cuda.c --------------------------------------------------------------------------------------- */
+/* The driver's library. */
+typedef struct CudaApi {
+    void *lib;
+#define CU(name, symbol, args) int(*name) args;
+#include "rt/cuda.def"
+#undef CU
+} CudaApi;
+/* What a Kernel is to this device. */
+typedef struct CudaKernel {
+    struct CudaKernel *next;
+    void *function;
+    KernelFacts facts;
+    char note[192];
+    int shared_set;                     /* the most dynamic shared memory asked for so far */
+    int threads, local, occupancy;      /* of the last question; threads 0: none yet */
+} CudaKernel;
+enum { CUDA_ROOMS = 16 };
+typedef struct CudaRoom { uint64_t at; size_t n; bool free; } CudaRoom;       /* a block of memory, in use or free for the next who wants as much; at 0: none */
+typedef struct CudaCard {
+    CudaApi cu;
+    bool there;                         /* false: only arch is known */
+    int device, index, multiprocessors, shared_most, driver;
+    void *context;
+    char arch[32], name[128];           /* "sm_90a" */
+    bool graphs;                        /* launches are recorded and replayed */
+    pthread_mutex_t lock;               /* over lanes, rooms, lost and the kernels' questions */
+    struct CudaLane *free_lanes;
+    CudaRoom room[CUDA_ROOMS];
+    atomic_bool others;                 /* others work with this memory too, in the default stream: so do lanes */
+    bool lost; char why[512];
+} CudaCard;
+/* A call of the driver in a function that has d, e, st and the label done. */
+#define CUDA_CHECK(call, what) do { int code_ = d->cu.call; if (code_) { st = card_fail(d, e, code_, what); goto done; } } while (0)
+enum { CU_EVENT_QUIET = 2 };
+Status card_open(CudaCard *d, RtError *e);               /* the index-th card: loads the driver, takes its context */
+void card_clear(CudaCard *d);                            /* drops streams, recorded launches, memory that was kept; nothing may run. Before its modules are unloaded; then: */
+void card_close(CudaCard *d);
+Status card_fail(CudaCard *d, RtError *e, int code, const char *what);   /* what the driver says; after some codes the card is lost to this process */
+/* Makes the card's context the thread's; every enter that succeeds is followed by a leave. */
+Status card_enter(CudaCard *d, RtError *e);
+void card_leave(CudaCard *d);
+/* New memory, in the card's context; of: NULL, or gets the bytes that the card has. NOMEM with the figure. */
+Status card_memory(CudaCard *d, size_t n, uint64_t *at, size_t *of, RtError *e);
+Status card_alloc(CudaCard *d, size_t n, void **out, RtError *e);        /* as of DeviceApi; and so are: */
+void card_release(CudaCard *d, void *p);
+Status card_copy(CudaCard *d, uint64_t dev, char *to, const char *from, size_t n, RtError *e);         /* from the card (to) or to it (from) */
+Status card_run(CudaCard *d, int n, const Launch *list, volatile int *cancel, double *seconds, RtError *e);
+Status card_follow(CudaCard *d, void *stream, RtError *e);
+void card_lanes_drop(CudaCard *d);                       /* of card_clear() */
 
 /* ---- lib_dnnl.c: contractions in oneDNN, if the machine has it ----------------------------------------------------------------------
  * libdnnl is looked for when the first contraction asks for it. Its own threads are not used: a contraction is cut into calls by sizes alone, which the
