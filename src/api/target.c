@@ -69,6 +69,7 @@ void target_open(Ctx *cx, Arena *a, const Options *opt, Target *t)
     if (info->api->open(&t->device, opt, &e) != E_OK) fail(cx, e.code, "%s", e.text);
     t->isa = info->api->isa(t->device);
     t->vectors = info->dialect->vectors(t->isa);
+    t->vectors.split = t->vectors.lanes >= 16 && cpu_splits_vectors();
     t->prelude = info->dialect->prelude(a, t->isa);
 }
 

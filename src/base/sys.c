@@ -16,6 +16,9 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 
 static Status system_says(char *why, size_t nwhy, int error)
 {
@@ -45,6 +48,19 @@ Status file_map(const char *path, File *f, char *why, size_t nwhy)
     }
     close(fd);
     return st;
+}
+
+/* AMD's family 19h is Zen 3, which has no such vectors, and Zen 4. */
+bool cpu_splits_vectors(void)
+{
+#ifdef __x86_64__
+    enum { ZEN_3_AND_4 = 0x19, BASE = 0xf };
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (!__get_cpuid(0, &a, &b, &c, &d) || b != signature_AMD_ebx || c != signature_AMD_ecx || d != signature_AMD_edx) return false;
+    return __get_cpuid(1, &a, &b, &c, &d) && (a >> 8 & BASE) == BASE && (a >> 20 & 0xff) + BASE == ZEN_3_AND_4;
+#else
+    return false;
+#endif
 }
 
 void memory_huge(void *p, size_t n)

@@ -144,7 +144,7 @@ static void vectors_open(Printer *p)
 {
     if (p->nv == 1) return;
     print_line(p, "UNROLL for (int v = 0; v < %d; v++) {", p->nv);
-    print_line(p, "const i64 %sv = %s + v * LANES;", print_var(p, p->lane), print_var(p, p->lane));
+    print_line(p, "const i64 %sv = %s + v * %s;", print_var(p, p->lane), print_var(p, p->lane), p->k->half ? "(LANES / 2)" : "LANES");
     if (p->part) print_line(p, "const i64 remv = imin(rem - v * LANES, LANES);");
     p->in_v = true;
 }
@@ -362,13 +362,14 @@ static void print_vector_loop(Printer *p, const KLoop *o)
     print_line(p, "const i64 end = %s;", end);
     print_line(p, "i64 %s = %s;", v, from);
     p->lane = o->var;
-    int64_t step = (int64_t)o->nv * p->k->lanes, rest = dim_is_const(o->extent) && !o->from ? o->extent->c % step : -1;        /* what whole steps leave over, where known */
+    bool halves = p->k->half && o->nv > 1;
+    int64_t step = (int64_t)o->nv * (halves ? p->k->lanes / 2 : p->k->lanes), rest = dim_is_const(o->extent) && !o->from ? o->extent->c % step : -1;        /* what whole steps leave over, where known */
     int64_t likely = rest < 0 && o->blocked && p->k->sub->kind == SUB_stream ? dim_hint(p->g, o->extent) % step : rest;          /* a vector more that has nothing does no harm */
     for (int pass = 0; pass < 2; pass++) {
         p->part = pass == 1 && (rest < 0 || rest % p->k->lanes);       /* else whole vectors are left over */
         p->nv = !pass ? o->nv : o->blocked && likely > 0 ? (int)((likely + p->k->lanes - 1) / p->k->lanes) : 1;
         if (pass ? rest == 0 : rest >= 0 && o->extent->c < step) continue;
-        const char *unit = p->nv == 1 ? "LANES" : arena_fmt(p->arena, "%d * LANES", p->nv);
+        const char *unit = p->nv == 1 ? "LANES" : arena_fmt(p->arena, halves ? "%d * (LANES / 2)" : "%d * LANES", p->nv);
         if (p->k->unit) { print_unit(p, o); continue; }
         if (p->part && o->nv == 1 && p->k->sub->kind == SUB_rows) {          /* there is one at most */
             print_line(p, "if (%s < end) {", v);

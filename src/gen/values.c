@@ -257,7 +257,7 @@ static bool whole_only(Printer *p, const KVal *v)
 static void print_half(Printer *p, const KVal *v)
 {
     const char *c = condition(p, &v->at, v->nopnd, v->opnd, true), *from = load_pointer(p, v);
-    bool whole = p->k->buf.at[v->buf].panel || v->word || dim_is(p->k->vec_var->a, p->k->lanes / 2);
+    bool whole = p->k->buf.at[v->buf].panel || v->word || p->k->vec_var->a->c % (p->k->lanes / 2) == 0;
     const char *e = whole ? arena_fmt(p->arena, "%s_f32h(%s)", v->word == WORD_elements ? "pairs" : "ld", from) : arena_fmt(p->arena, "ldfew_f32h(%s, %s)", from, print_rem(p));
     assign(p, v, c ? arena_fmt(p->arena, "(%s) ? %s : splat_f32h(%s)", c, e, print_literal(p, v->dt, v->imm)) : e);
 }
@@ -593,7 +593,7 @@ void print_store(Printer *p, const KStmt *s)
         }
         else if (p->k->half && !strcmp(st, "f32")) {
             const char *h = s->val->half ? name_of(p, s->val) : arena_fmt(p->arena, "narrow_f32v(%s)", e);
-            if (dim_is(p->k->vec_var->a, p->k->lanes / 2)) print_line(p, "%sst_f32h(%s, %s);", guard, to, h);
+            if (p->k->vec_var->a->c % (p->k->lanes / 2) == 0) print_line(p, "%sst_f32h(%s, %s);", guard, to, h);
             else print_line(p, "%sstfew_f32h(%s, %s, %s);", guard, to, h, print_rem(p));
         }
         else if (p->part && !holds_vectors(p, b)) print_line(p, "%sstpart_%sv(%s, %s, %s);", guard, st, to, e, print_rem(p));

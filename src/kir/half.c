@@ -1,12 +1,15 @@
 /* Contractions with few columns, as 1x1 convolutions to 6 or 8 channels are: no more than half the lanes of a vector of 512 bits. Its other half would be multiplied in
  * vain. Processors multiply half vectors at least as fast, and twice as fast where a whole one passes through units of half the width; so sums are kept in half vectors,
  * and are widened for what follows them. Columns that fit in a quarter take two terms of the sum at once: a half vector of the panel has, for each column, two rows that
- * follow one another (word.c), the other operand is a pair of neighbours, all over it, and in the end neighbouring lanes are added. */
+ * follow one another (word.c), the other operand is a pair of neighbours, all over it, and in the end neighbouring lanes are added.
+ *
+ * An odd number of half vectors, three or five, is taken likewise where the units have half the width (Vectors.split): 24 columns are three halves and not two whole ones,
+ * and no more is loaded for them than for one. */
 #include "kir/kir.h"
 
 #include <math.h>
 
-enum { LEAST_COLUMNS = 2, HALF_OF = 16 };        /* lanes of a vector that is worth halving */
+enum { LEAST_COLUMNS = 2, HALF_OF = 16, MOST_HALVES = 5 };        /* HALF_OF: lanes of a vector that is worth halving */
 
 /* The factor of a product that differs by column: a constant as it lies. NULL: it is something else, or both factors do. */
 static KVal *column_factor(const LoopKernel *k, const KFold *f)
@@ -40,25 +43,16 @@ static bool few_find(const LoopKernel *k, const KBlock *b, bool inside, KFold **
     return true;
 }
 
-static KFold *few_sum(LoopKernel *k)
-{
-    KFold *sum = NULL;
-    if (k->lanes < HALF_OF || k->sub->kind != SUB_dot || !k->vec_var || k->sched.panels || k->sched.vectors > 1) return NULL;
-    if (!dim_is_const(k->vec_var->a) || k->vec_var->a->c > k->lanes / 2 || k->vec_var->a->c < LEAST_COLUMNS || kernel_folds(k->body) != 1) return NULL;
-    if (k->sub->nnode && k->sub->constant[k->sub->node[0]->id]) return NULL;
-    kernel_vary(k);
-    return few_find(k, k->body, false, &sum) ? sum : NULL;
-}
-
-int half_width(const LoopKernel *k) { return k->vec_var->a->c <= k->lanes / 4 ? k->lanes / 4 : k->lanes / 2; }
-int half_lanes(LoopKernel *k) { return few_sum(k) ? half_width(k) : k->lanes; }
-
-void half_choose(LoopKernel *k) { k->half = few_sum(k) != NULL; }
-
 static bool bounds_only(const KVal *v)
 {
     const KVal *c = v->in[v->in[0]->kind == KV_const ? 0 : 1];
     return (v->op == OP_max || v->op == OP_min) && c->kind == KV_const && !isnan(c->imm.f) && !(c->imm.f == 0 && signbit(c->imm.f));
+}
+
+static bool lies_along(const LoopKernel *k, const KAddr *at)
+{
+    Dim *one, *rest;
+    return !at->npred && dim_linear(k->g, at->off, k->vec_var->var, &one, &rest) && dim_is(one, 1);
 }
 
 /* What follows the sum stays in half vectors as long as that is arithmetic. */
@@ -66,24 +60,62 @@ static void half_rest(const LoopKernel *k, KBlock *b)
 {
     for (int i = 0; i < b->stmt.n; i++) {
         KVal *v = b->stmt.at[i].kind == KS_val && b->stmt.at[i].vary & VARY_lane ? b->stmt.at[i].val : NULL;
-        Dim *one, *rest;
         if (!v || v->dt != DT_f32) continue;
         if (v->kind == KV_fold) v->half = true;
-        if (v->kind == KV_load) v->half = !v->at.npred && !v->nopnd && !v->ahead && dim_linear(k->g, v->at.off, k->vec_var->var, &one, &rest) && dim_is(one, 1);
+        if (v->kind == KV_load) v->half = !v->nopnd && !v->ahead && lies_along(k, &v->at);
         if (v->kind != KV_ew || !(v->op == OP_add || v->op == OP_sub || v->op == OP_mul || bounds_only(v))) continue;
         v->half = true;
         for (int j = 0; j < v->nin; j++) v->half &= v->in[j]->half || !(v->in[j]->vary & VARY_lane);
     }
 }
 
+/* Is that all that follows it? Several half vectors have no whole ones to be widened to. */
+static bool all_half(const LoopKernel *k, KBlock *b)
+{
+    bool all = true;
+    half_rest(k, b);
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_store) all &= s->val->half && s->how == COMBINE_set && !s->nopnd && k->buf.at[s->buf].dt == DT_f32 && lies_along(k, &s->at);
+        else if (s->kind == KS_val && (s->vary & VARY_lane)) all &= s->val->half;
+    }
+    for (int i = 0; i < b->stmt.n; i++) if (b->stmt.at[i].kind == KS_val) b->stmt.at[i].val->half = false;
+    return all;
+}
+
+int half_count(const LoopKernel *k)
+{
+    int64_t half = k->lanes / 2, c = k->vec_var->a->c;
+    if (c <= half) return 1;
+    return k->split && c % half == 0 && c / half % 2 == 1 && c / half <= MOST_HALVES ? (int)(c / half) : 0;
+}
+
+static KFold *few_sum(LoopKernel *k)
+{
+    KFold *sum = NULL;
+    if (k->lanes < HALF_OF || k->sub->kind != SUB_dot || !k->vec_var || k->sched.panels || k->sched.vectors > 1) return NULL;
+    if (!dim_is_const(k->vec_var->a) || !half_count(k) || k->vec_var->a->c < LEAST_COLUMNS || kernel_folds(k->body) != 1) return NULL;
+    if (k->sub->nnode && k->sub->constant[k->sub->node[0]->id]) return NULL;
+    kernel_vary(k);
+    if (!few_find(k, k->body, false, &sum)) return NULL;
+    for (int i = 0; half_count(k) > 1 && i < k->body->stmt.n; i++)
+        if (k->body->stmt.at[i].kind == KS_loop && (k->sched.vectors || !all_half(k, k->body->stmt.at[i].loop->body))) return NULL;
+    return sum;
+}
+
+int half_width(const LoopKernel *k) { return k->vec_var->a->c <= k->lanes / 4 ? k->lanes / 4 : k->lanes / 2; }
+int half_lanes(LoopKernel *k) { return few_sum(k) ? half_width(k) : k->lanes; }
+
+void half_choose(LoopKernel *k) { k->half = few_sum(k) != NULL; }
+
 void half_apply(LoopKernel *k, KLoop *vec)
 {
     KFold *f = k->half ? few_sum(k) : NULL;
     k->half = false;
-    if (!f || !vec || vec->nv != 1) return;
+    if (!f || !vec || vec->nv != half_count(k)) return;
     KVal *w = column_factor(k, f);
     const KBuf *b = &k->buf.at[w->buf];
-    if (!b->panel && k->vec_var->a->c != k->lanes / 2) return;
+    if (!b->panel && k->vec_var->a->c % (k->lanes / 2)) return;
     k->half = f->half = w->half = true;
     half_rest(k, vec->body);
     if (f->words) (w == f->mul_a ? f->mul_b : f->mul_a)->half = true;

@@ -117,7 +117,7 @@ typedef struct LoopKernel {
     int packs;                          /* > 1: and so many of these at once: neighbours in the axis before it, which advances by that; else `threads` apart */
     int columns;                        /* > 1: a group takes so many points side by side, each by a team whose threads are `columns` apart */
     Dim *tile_var;                      /* or NULL: a group takes tiles of SIMT_TILE by SIMT_TILE points of it and the last parallel axis, and turns loads over */
-    bool waits;                         /* groups may wait for one another: see Vectors */
+    bool waits, split;                  /* groups may wait for one another; vectors are computed by halves: see Vectors */
     const KLoop *look;                  /* or NULL: the loop of a running fold whose parts, of LOOK_PART elements, groups share */
     KProduct *product;                  /* or NULL: a group takes a block of rows and columns of a contraction */
     int threads, team;                  /* GPU (0 elsewhere): threads of a group; team > 1: a group takes one point at a time, its loops over the row are dealt out */
@@ -135,8 +135,8 @@ typedef struct LoopKernel {
 } LoopKernel;
 
 /* What kernels are lowered for: floats in a vector; which sums of products have an instruction (DOT_...); whether a group that has begun goes on while others
- * wait for it. */
-typedef struct Vectors { int lanes, dots; bool waits; } Vectors;
+ * wait for it; whether a vector passes through units of half its width, so that half of one takes half the time. */
+typedef struct Vectors { int lanes, dots; bool waits, split; } Vectors;
 enum { LANES_simt = 0 };                /* scalar code for groups of threads: a GPU */
 
 typedef struct Guarding { struct Guarding *up; Pred p; int id; } Guarding;
@@ -256,6 +256,7 @@ void reuse_choose(LoopKernel *k, KLoop *vec);                 /* reuse.c: what r
 /* half.c. Lanes that are enough for a contraction's columns, the axis in lanes: all, or, where these fit in half a vector or a quarter, and the sums are such, so many. */
 int half_lanes(LoopKernel *k);
 int half_width(const LoopKernel *k);                          /* the same of one that has k->half */
+int half_count(const LoopKernel *k);                           /* half vectors that its columns are, 1 where they fit in one; 0: whole vectors serve them */
 void half_choose(LoopKernel *k);                              /* sets LoopKernel.half; before the tile is chosen; after panels: */
 void half_apply(LoopKernel *k, KLoop *vec);
 void buf_pack(KBuf *b);                                       /* it is packed, if not yet, in its own order */

@@ -45,7 +45,7 @@ static double lanes_cost(LoopKernel *k, int64_t extent, int64_t reduced, bool ac
     const int64_t unit = across ? k->lanes : half_lanes(k), vectors = (extent + unit - 1) / unit;
     double waste = extent > 0 ? (double)(vectors * unit) / (double)extent : 1;
     if (across && k->sub->kind == SUB_dot) x.stores = (x.stores + COST_ACROSS) * k->lanes;      /* one result at a time */
-    double shared = across || k->sub->kind != SUB_dot || unit < k->lanes ? 1 : 0.5;     /* a tile loads for several rows and vectors at once */
+    double shared = across || k->sub->kind != SUB_dot || (unit < k->lanes && vectors == 1) ? 1 : 0.5;     /* a tile loads for several rows and vectors at once */
     return (shared * x.loads + 1) * waste + x.stores / (double)(reduced > 0 ? reduced : 1);
 }
 

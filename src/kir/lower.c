@@ -626,7 +626,7 @@ LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Vectors
 {
     const int lanes = v.lanes;
     LoopKernel *k = NEW(a, LoopKernel);
-    k->g = g; k->arena = a; k->sub = sub; k->lanes = lanes; k->dots = v.dots; k->waits = v.waits; k->mr = 1;
+    k->g = g; k->arena = a; k->sub = sub; k->lanes = lanes; k->dots = v.dots; k->waits = v.waits; k->split = v.split; k->mr = 1;
     Lowering *l = NEW(a, Lowering);
     *l = (Lowering){ .cx = cx, .arena = a, .g = g, .sub = sub, .k = k };
     l->done = NEWS(a, uint8_t, sub->nstore + 1);

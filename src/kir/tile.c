@@ -68,7 +68,10 @@ typedef struct SumSteps { double steps, entries; bool apart, half; } SumSteps;  
 static double step_cycles(int lanes, int mr, int nv, double panel, bool apart, bool half)
 {
     bool wide = lanes >= 16;
-    if (half) return mr + 1 > SUM_CYCLES ? (mr + 1) / 2.0 : SUM_CYCLES / 2.0;      /* a load for each, of which two go at once as well */
+    if (half) {                          /* two multiplications at once; a single half vector needs a load for each, of which two go at once as well */
+        int ops = nv > 1 ? mr * nv : mr + 1;
+        return (ops > SUM_CYCLES ? ops : SUM_CYCLES) / 2.0;
+    }
     double c = mr * nv + (wide ? 0.08 : 0.12) * (mr + nv);
     if (wide && panel > NEAR_BYTES) c += 0.125 * nv;
     if (wide && apart) c += 0.12 * mr;
@@ -202,9 +205,11 @@ void tile_choose(LoopKernel *k, KLoop *vec)
         if (k->sched.rows) t.mr = k->sched.rows;
     } else {
         half_choose(k);
+        int halves = k->half ? half_count(k) : 0;
+        if (halves) vecs = halves;
         SumSteps s = { .half = k->half, .apart = k->row_var && rows_apart(k, k->body, k->row_var, false) };
         s.steps = reduction_steps(k, k->body, &s.entries);
-        t = tile_best(k, regs, k->row_var ? best : 1, vecs, &s, vec ? k->sched.vectors : 4, k->row_var ? k->sched.rows : 1);
+        t = tile_best(k, regs, k->row_var ? best : 1, vecs, &s, halves > 1 ? halves : vec ? k->sched.vectors : 4, k->row_var ? k->sched.rows : 1);
         if (!vec && k->row_var && !k->sched.rows && folds == 1 && best >= k->lanes && s.steps <= SHORT_SUMS * k->lanes) t.mr = k->lanes;       /* see sums_at_once() */
     }
     if (!k->row_var) t.mr = 1;
@@ -213,7 +218,7 @@ void tile_choose(LoopKernel *k, KLoop *vec)
     k->mr = t.mr;
     if (vec) vec->nv = t.nv;
     for (int i = 0; i < k->npar; i++)
-        if (k->par[i].var == k->vec_var) k->par[i].step = (int64_t)t.nv * k->lanes;
+        if (k->par[i].var == k->vec_var) k->par[i].step = (int64_t)t.nv * (k->half && t.nv > 1 ? k->lanes / 2 : k->lanes);
         else if (k->par[i].var == k->row_var) k->par[i].step = t.mr;
 }
 
