@@ -5,13 +5,14 @@
  *
  * and what follows all of them in the same way (a bias, an activation) follows y. Constants are joined when the graph is made.
  *
- * Only for few rows. A vector times a matrix waits for the weights: one long stream of them is faster than some short ones, and threads are woken once. With more
- * rows each has enough to do; measured, nothing is gained then, and epilogues that differ would need a kernel of their own. */
+ * For few rows: a vector times a matrix waits for the weights, one long stream of them is faster than some short ones, and threads are woken once. With more
+ * rows each has enough to do, unless it is narrow: where a product has no more columns than eight, each multiplication needs a load of its own, which serves all columns of
+ * the joined one. Otherwise nothing is gained with many rows (measured), and epilogues that differ would need a kernel of their own. */
 #include "fuse/fuse.h"
 
 #include <string.h>
 
-enum { FEW_ROWS = 8, MOST_WEIGHTS = 32 << 20, MOST_SIBLINGS = 8 };      /* bytes of the joined weights */
+enum { FEW_ROWS = 8, MOST_WEIGHTS = 32 << 20, MOST_SIBLINGS = 8, NARROW = 8 };      /* bytes of the joined weights; columns */
 
 /* The sum over the axes of `fold` of `left`, which has no axis `column`, times known weights, whose axis `at` it is. */
 typedef struct Sibling { Node *fold; const Node *left, *right; int column, at; } Sibling;
@@ -24,7 +25,7 @@ typedef struct Family {
 typedef struct Siblings {
     Arena *arena; Graph *g;
     int *uses; Node **reader;           /* by node id: how many read it, and the last of them */
-    bool *kept;                         /* by node id: lies in memory by itself: a result, a piece of a join */
+    bool *kept, *known;                 /* by node id: lies in memory by itself: a result, a piece of a join; depends on constants only */
     VEC(Family *) family;
     Family **family_of;                 /* by node id of the last nodes */
     int *number;                        /* by node id: which sibling */
@@ -48,6 +49,18 @@ static int axis_along(Graph *g, const Node *v, int c)
 static bool view_of_const(const Node *n)
 {
     return n->op == OP_view && !n->view.npred && n->in[0]->op == OP_const && n->in[0]->dt == DT_f32 && n->in[0]->rank > 0 && tensor_dense(n->in[0]->tensor);
+}
+
+/* The same, or computed when the program is made. */
+static bool view_of_known(const Siblings *s, const Node *n)
+{
+    return view_of_const(n) || (n->op == OP_view && !n->view.npred && n->in[0]->dt == DT_f32 && n->in[0]->rank > 0 && s->known[n->in[0]->id]);
+}
+
+static bool is_narrow(const Sibling *s)
+{
+    const Dim *n = s->fold->in[0]->dims[s->column];
+    return dim_is_const(n) && n->c <= NARROW;
 }
 
 static bool is_sibling(Graph *g, Node *f, Sibling *s)
@@ -87,7 +100,7 @@ static bool same_columns(Graph *g, const Node *v, const Node *w, int c)
 static bool are_siblings(Graph *g, const Sibling *a, const Sibling *b)
 {
     const Node *x = a->fold->in[0], *y = b->fold->in[0];
-    if (a->left->in[0] != b->left->in[0] || x->rank != y->rank || a->fold->axes != b->fold->axes || a->column != b->column || a->at != b->at) return false;
+    if (a->left->in[0] != b->left->in[0] || is_narrow(a) != is_narrow(b) || x->rank != y->rank || a->fold->axes != b->fold->axes || a->column != b->column || a->at != b->at) return false;
     for (int k = 0; k < x->rank; k++) if (k != a->column && x->dims[k] != y->dims[k]) return false;
     return same_columns(g, a->left, b->left, a->column) && same_columns(g, a->right, b->right, a->column);
 }
@@ -114,7 +127,7 @@ static bool same_step(Siblings *s, const Node *v, const Node *w, int axis)
     const Node *x = beside(a, v), *y = beside(b, w);
     if (x->op != OP_view || y->op != OP_view || x->view.npred || y->view.npred) return false;
     if (x->in[0] == y->in[0] && x->in[0]->rank == 0) return x->in[0]->op == OP_const;
-    return view_of_const(x) && view_of_const(y) && axis_along(s->g, x, axis) >= 0 && axis_along(s->g, x, axis) == axis_along(s->g, y, axis) && same_columns(s->g, x, y, axis);
+    return view_of_known(s, x) && view_of_known(s, y) && axis_along(s->g, x, axis) >= 0 && axis_along(s->g, x, axis) == axis_along(s->g, y, axis) && same_columns(s->g, x, y, axis);
 }
 
 static void family_follow(Siblings *s, Family *f)
@@ -129,7 +142,7 @@ static void family_follow(Siblings *s, Family *f)
 }
 
 /* ---- the joined one ---------------------------------------------------------------------------------------------------------------------- */
-static Node *joined_const(Graph *g, int n, const Node *const *part, int axis)
+static Node *joined_const(Graph *g, int n, Node *const *part, int axis)
 {
     const Tensor *first = part[0]->tensor;
     int64_t dims[MAX_RANK], at = 0;
@@ -155,12 +168,13 @@ static Node *joined_const(Graph *g, int n, const Node *const *part, int axis)
 static Node *joined_view(Siblings *s, int n, const Node *const *v, int c, int rank, Dim *const *dims)
 {
     Graph *g = s->g;
-    const Node *part[MOST_SIBLINGS] = { NULL };
+    Node *part[MOST_SIBLINGS] = { NULL };
     Dim *idx[MAX_RANK];
     int at = axis_along(g, v[0], c);
-    for (int i = 0; i < n; i++) part[i] = v[i]->in[0];
+    bool now = true;
+    for (int i = 0; i < n; i++) { part[i] = v[i]->in[0]; now &= view_of_const(v[i]); }
     for (int j = 0; j < v[0]->view.nidx; j++) idx[j] = j == at ? dim_idx(g, c, dims[c]) : v[0]->view.idx[j];
-    return g_view(g, joined_const(g, n, part, at), rank, dims, &(View){ .nidx = v[0]->view.nidx, .idx = idx });
+    return g_view(g, now ? joined_const(g, n, part, at) : g_join(g, n, part, at), rank, dims, &(View){ .nidx = v[0]->view.nidx, .idx = idx });
 }
 
 /* An origin that stands for those of all these nodes. */
@@ -230,6 +244,19 @@ static Node *siblings_better(Graph *g, Node *old, Node *now, void *arg)
 }
 
 /* ---- which ----------------------------------------------------------------------------------------------------------------------------------- */
+/* Narrow ones become one if it has no columns for nothing, and if all that is computed element by element of each follows it. */
+static const char *why_narrow_apart(const Siblings *s, const Family *f)
+{
+    int64_t columns = 0;
+    for (int i = 0; i < f->of.n; i++) {
+        const Node *last = f->last.at[i], *next = s->reader[last->id];
+        columns += f->of.at[i].fold->in[0]->dims[f->of.at[i].column]->c;
+        if (s->kept[last->id]) return "side by side: a result that lies in memory by itself would be copied";
+        if (next && follows_pointwise(next)) return "side by side: what follows them differs, and would be a kernel of its own";
+    }
+    return columns % NARROW ? "side by side: together they leave lanes empty" : NULL;
+}
+
 static const char *why_apart(const Siblings *s, const Family *f, size_t least)
 {
     const Node *x = f->of.at[0].fold->in[0];
@@ -243,6 +270,7 @@ static const char *why_apart(const Siblings *s, const Family *f, size_t least)
     }
     for (int i = 0; i < f->of.n; i++) bytes += tensor_bytes(f->of.at[i].right->in[0]->tensor);
     if (one) return "side by side: of one row for all sizes the weights are read as they lie, which is faster in narrow matrices";
+    if (rows > FEW_ROWS && is_narrow(&f->of.at[0])) return why_narrow_apart(s, f);
     if (rows > FEW_ROWS) return "side by side: with many rows each contraction has enough to do";
     if (bytes < least) return "side by side: the cache holds their weights";
     if (bytes > MOST_WEIGHTS) return "side by side: the weights of each are a long stream already";
@@ -255,7 +283,7 @@ static void find_families(Siblings *s, const uint8_t *live, int n)
     VEC(Family *) all = { 0 };
     for (int id = 0; id < n; id++) {
         Sibling x;
-        if (!live[id] || !is_sibling(s->g, s->g->node.at[id], &x)) continue;
+        if (!live[id] || s->known[id] || !is_sibling(s->g, s->g->node.at[id], &x)) continue;
         Family *f = NULL;
         for (int i = all.n - 1; i >= 0 && i >= all.n - 64 && !f; i--)
             if (all.at[i]->of.n < MOST_SIBLINGS && are_siblings(s->g, &all.at[i]->of.at[0], &x)) f = all.at[i];
@@ -269,8 +297,13 @@ int siblings_choose(Ctx *cx, Arena *a, Graph *g, size_t least, Refusals *why)
 {
     int n = g->node.n, chosen = 0;
     Siblings *s = NEW(a, Siblings);
-    *s = (Siblings){ .arena = a, .g = g, .uses = graph_uses(a, g), .reader = NEWS(a, Node *, n + 1), .kept = NEWS(a, bool, n + 1), .family_of = NEWS(a, Family *, n + 1), .number = NEWS(a, int, n + 1) };
+    *s = (Siblings){ .arena = a, .g = g, .uses = graph_uses(a, g), .reader = NEWS(a, Node *, n + 1), .kept = NEWS(a, bool, n + 1), .known = NEWS(a, bool, n + 1), .family_of = NEWS(a, Family *, n + 1), .number = NEWS(a, int, n + 1) };
     const uint8_t *live = graph_live(a, g);
+    for (int id = 0; id < n; id++) {
+        const Node *x = g->node.at[id];
+        s->known[id] = x->op == OP_const || (x->nin > 0 && by_element(x)) || (x->op == OP_view && !view_open(&x->view));
+        for (int i = 0; i < x->nin; i++) s->known[id] &= s->known[x->in[i]->id];
+    }
     find_families(s, live, n);
     if (!s->family.n) return 0;
     for (int id = 0; id < n; id++)
