@@ -20,6 +20,8 @@ typedef struct Family {
     VEC(Sibling) of;
     VEC(Node *) last;                   /* by sibling: what follows it as it does the others; the fold itself where nothing does */
     int steps;                          /* nodes from a fold to `last`, that one included */
+    int64_t rows;
+    bool narrow;                        /* many rows, few columns each */
     Node *joined;                       /* once it is made */
 } Family;
 typedef struct Siblings {
@@ -100,7 +102,7 @@ static bool same_columns(Graph *g, const Node *v, const Node *w, int c)
 static bool are_siblings(Graph *g, const Sibling *a, const Sibling *b)
 {
     const Node *x = a->fold->in[0], *y = b->fold->in[0];
-    if (a->left->in[0] != b->left->in[0] || is_narrow(a) != is_narrow(b) || x->rank != y->rank || a->fold->axes != b->fold->axes || a->column != b->column || a->at != b->at) return false;
+    if (a->left->in[0] != b->left->in[0] || x->rank != y->rank || a->fold->axes != b->fold->axes || a->column != b->column || a->at != b->at) return false;
     for (int k = 0; k < x->rank; k++) if (k != a->column && x->dims[k] != y->dims[k]) return false;
     return same_columns(g, a->left, b->left, a->column) && same_columns(g, a->right, b->right, a->column);
 }
@@ -260,22 +262,37 @@ static const char *why_narrow_apart(const Siblings *s, const Family *f)
 static const char *why_apart(const Siblings *s, const Family *f, size_t least)
 {
     const Node *x = f->of.at[0].fold->in[0];
-    int64_t rows = 1;
     size_t bytes = 0;
     bool one = true;
-    for (int k = 0; k < x->rank; k++) {
-        if (k == f->of.at[0].column || (f->of.at[0].fold->axes >> k & 1)) continue;
-        rows *= dim_hint(s->g, x->dims[k]);
-        one = one && dim_is(x->dims[k], 1);
-    }
+    for (int k = 0; k < x->rank; k++) if (k != f->of.at[0].column && !(f->of.at[0].fold->axes >> k & 1)) one = one && dim_is(x->dims[k], 1);
     for (int i = 0; i < f->of.n; i++) bytes += tensor_bytes(f->of.at[i].right->in[0]->tensor);
     if (one) return "side by side: of one row for all sizes the weights are read as they lie, which is faster in narrow matrices";
-    if (rows > FEW_ROWS && is_narrow(&f->of.at[0])) return why_narrow_apart(s, f);
-    if (rows > FEW_ROWS) return "side by side: with many rows each contraction has enough to do";
+    if (f->narrow) return why_narrow_apart(s, f);
+    if (f->rows > FEW_ROWS) return "side by side: with many rows each contraction has enough to do";
     if (bytes < least) return "side by side: the cache holds their weights";
     if (bytes > MOST_WEIGHTS) return "side by side: the weights of each are a long stream already";
     for (int i = 0; i < f->of.n; i++) if (s->kept[f->last.at[i]->id]) return "side by side: a result that lies in memory by itself would be copied";
     return NULL;
+}
+
+static int64_t rows_of(const Graph *g, const Sibling *s)
+{
+    const Node *x = s->fold->in[0];
+    int64_t rows = 1;
+    for (int k = 0; k < x->rank; k++) if (k != s->column && !(s->fold->axes >> k & 1)) rows *= dim_hint(g, x->dims[k]);
+    return rows;
+}
+
+/* Leaves the narrow ones in f, if there are two of them; returns the others. */
+static Family *part_narrow(Siblings *s, Family *f)
+{
+    Family *narrow = NEW(s->arena, Family), *wide = NEW(s->arena, Family);
+    for (int i = 0; i < f->of.n; i++) vec_push(s->arena, is_narrow(&f->of.at[i]) ? &narrow->of : &wide->of, f->of.at[i]);
+    if (narrow->of.n < 2) return NULL;
+    wide->rows = narrow->rows = f->rows;
+    narrow->narrow = true;
+    *f = *narrow;
+    return wide;
 }
 
 static void find_families(Siblings *s, const uint8_t *live, int n)
@@ -290,7 +307,13 @@ static void find_families(Siblings *s, const uint8_t *live, int n)
         if (!f) { f = NEW(s->arena, Family); vec_push(s->arena, &all, f); }
         vec_push(s->arena, &f->of, x);
     }
-    for (int i = 0; i < all.n; i++) if (all.at[i]->of.n > 1) vec_push(s->arena, &s->family, all.at[i]);
+    for (int i = 0; i < all.n; i++) {
+        Family *f = all.at[i], *rest = NULL;
+        f->rows = rows_of(s->g, &f->of.at[0]);
+        if (f->rows > FEW_ROWS) rest = part_narrow(s, f);
+        if (f->of.n > 1) vec_push(s->arena, &s->family, f);
+        if (rest && rest->of.n > 1) vec_push(s->arena, &s->family, rest);
+    }
 }
 
 int siblings_choose(Ctx *cx, Arena *a, Graph *g, size_t least, Refusals *why)

@@ -108,7 +108,22 @@ PASS(convolutions, 1, NULL,
         y[i] = relu(b, g_fold(g, FOLD_sum, g_squeeze(g, p, 4), 1u << 3, false));
         output(b, sum_of(b, y[i]));
     })
-PASS(many_rows_apart, 0, "many rows", Node *x = input(b, DT_f32, DIMS(9, 24)); output(b, sum_of(b, product(b, x, 8))); output(b, sum_of(b, product(b, x, 8)));)
+PASS(many_rows_apart, 0, "many rows", Node *x = input(b, DT_f32, DIMS(9, 24)); output(b, sum_of(b, product(b, x, 9))); output(b, sum_of(b, product(b, x, 8)));)
+/* Narrow ones: with a bias that is computed when the program is made, and what reads the joined result in other rows; beside a wide one. */
+PASS(narrow_ones, 1, NULL,
+    Node *x = input(b, DT_f32, DIMS(37, 24));
+    output(b, sum_of(b, product(b, x, 40)));
+    for (int i = 0; i < 3; i++) {
+        Node *y = product(b, x, 8);
+        next(b);
+        Node *known = g1(g, OP_exp, weights(b, DIMS(8)));
+        y = relu(b, g2(g, OP_add, y, known));
+        next(b);
+        output(b, g_matmul(g, y, weights(b, DIMS(8, 5 + i))));
+    })
+PASS(narrow_and_odd, 0, "leave lanes empty", Node *x = input(b, DT_f32, DIMS(37, 24)); output(b, product(b, product(b, x, 7), 9)); output(b, product(b, product(b, x, 8), 9));)
+PASS(narrow_followers_differ, 0, "what follows them differs", Node *x = input(b, DT_f32, DIMS(37, 24)); output(b, sum_of(b, relu(b, product(b, x, 8)))); output(b, sum_of(b, product(b, x, 8)));)
+PASS(narrow_results, 0, "lies in memory", Node *x = input(b, DT_f32, DIMS(37, 24)); output(b, product(b, x, 8)); output(b, product(b, x, 8));)
 PASS(one_row_apart, 0, "one row", Node *x = input(b, DT_f32, DIMS(1, 24)); output(b, sum_of(b, product(b, x, 8))); output(b, sum_of(b, product(b, x, 8)));)
 PASS(results_apart, 0, "lies in memory", Node *x = input(b, DT_f32, DIMS(2, 24)); output(b, product(b, x, 8)); output(b, product(b, x, 8));)
 PASS(other_operands, 0, NULL, output(b, sum_of(b, product(b, input(b, DT_f32, DIMS(2, 24)), 8))); output(b, sum_of(b, product(b, input(b, DT_f32, DIMS(2, 24)), 8)));)
@@ -162,7 +177,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(queries_keys_values), cmocka_unit_test(gate_and_up), cmocka_unit_test(bias_and_relu), cmocka_unit_test(one_relu),
-        cmocka_unit_test(minus_of_both_sides), cmocka_unit_test(two_families), cmocka_unit_test(convolutions), cmocka_unit_test(many_rows_apart), cmocka_unit_test(one_row_apart), cmocka_unit_test(results_apart),
+        cmocka_unit_test(minus_of_both_sides), cmocka_unit_test(two_families), cmocka_unit_test(convolutions), cmocka_unit_test(many_rows_apart), cmocka_unit_test(narrow_ones), cmocka_unit_test(narrow_and_odd), cmocka_unit_test(narrow_followers_differ), cmocka_unit_test(narrow_results), cmocka_unit_test(one_row_apart), cmocka_unit_test(results_apart),
         cmocka_unit_test(other_operands), cmocka_unit_test(transposed_weights), cmocka_unit_test(random_graphs), cmocka_unit_test(as_a_program),
     };
     return cmocka_run_group_tests_name("siblings", tests, open_all, close_all);

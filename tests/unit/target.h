@@ -20,6 +20,7 @@ static inline bool isa_open(Ctx *cx, Arena *a, const char *isa, Target *t)
         return false;
     t->isa = dev_cpu.isa(t->device);
     t->vectors = gen_c_vectors(t->isa);
+    t->vectors.split = t->vectors.lanes >= 16;       /* right on all, quicker on some */
     t->prelude = gen_c_prelude(a, t->isa);
     t->rules = rules_new(cx, a, opt.rules);
     return true;
