@@ -104,7 +104,6 @@ void print_late_declare(Printer *p);
 void print_late_keep(Printer *p);
 void print_late_finish(Printer *p);
 void print_line(Printer *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
-const char *print_place(Printer *p, int buf, const Dim *off);    /* "b0 + n1 * i0 + i1" */
 /* index.c */
 const char *print_dim(Printer *p, Dim *d);                       /* an integer expression; new sizes become arguments */
 const char *print_var(Printer *p, const Dim *var);
@@ -114,13 +113,22 @@ const char *print_literal(Printer *p, DType t, Scalar s);    /* in the dtype tha
 void print_val(Printer *p, const KVal *v);
 const char *print_operand(Printer *p, const KVal *v);            /* a single value as an expression */
 void print_store(Printer *p, const KStmt *s);
+const char *print_held(DType t);                                 /* the type that a value is held in */
+const char *print_place(Printer *p, int buf, const Dim *off);    /* "b0 + n1 * i0 + i1" */
+/* for accumulator.c: */
+const char *print_operand_as(Printer *p, const KVal *v, uint8_t vary);   /* as an operand of something that varies so (VARY_...) */
+const char *print_subscript(Printer *p, uint8_t vary, bool vectors);     /* "[m][v]": of an array over the tile; vectors: it has several of them */
+const char *print_narrowed(Printer *p, DType t, const char *e, uint8_t vary);    /* e, rounded or wrapped to a narrow dtype */
+const char *print_fold_op(FoldKind k, DType t, bool *infix);             /* "+", or the first part of a function's name */
+void print_assign(Printer *p, const KVal *v, const char *e);             /* declares v with this value */
+const char *print_declare(Printer *p, const KVal *v);                    /* declares v, which statements fill; returns its name */
 /* gen_look.c: the loop over the parts of a kernel with k->look; bytes that its groups share. */
 void print_look(Printer *p, const LoopKernel *k, const SimtWords *w, Text *names);
 Dim *look_state(const LoopKernel *k);
+/* accumulator.c */
 void print_fold(Printer *p, const KFold *f);                     /* declaration */
 bool loop_quick(const Printer *p, const KLoop *o);               /* Is it printed so that a NaN is lost, and once more for that case? */
 void print_again(Printer *p, const KBlock *b);                   /* the accumulators of a loop's body as they were before it */
-const char *print_held(DType t);                                 /* the type that a value is held in */
 const char *print_identity(Printer *p, const KFold *f);          /* what an accumulator begins with */
 void print_update(Printer *p, const KStmt *s);
 void print_bundle_fold(Printer *p, const KFold *f);              /* room for what an accumulator of each row of a bundle comes to; */
@@ -131,13 +139,15 @@ void print_scan_open(Printer *p, const KFold *f);
 void print_scan_take(Printer *p, const KFold *f);
 void print_scan_fold(Printer *p, const KFold *f, int team);
 typedef enum ChunkPart { CHUNK_open, CHUNK_add, CHUNK_close } ChunkPart;      /* before the chunks, after each, after the last */
+void print_chunk(Printer *p, const KFold *f, const KLoop *o, ChunkPart part);
+void print_pivot(Printer *p, const KLoop *o, const KFold *sum);  /* behind a chunk of LoopKernel.pivoted, before it is added: is it to be done again? */
+void print_rolled(Printer *p, const KFold *f);                   /* a copy of an accumulator that a loop over the rows can index */
+bool sums_at_once(const Printer *p, const KFold *f);             /* Are the sums over lanes of all rows of a tile made at once? */
+void print_sums(Printer *p, const KFold *f);
 /* inside.c: that all predicates of the addresses in a loop hold for the whole tile, as a condition before the loop; NULL: there are none, or it cannot be said. */
 const char *print_inside(Printer *p, const KLoop *o);
 const char *print_rem(const Printer *p);                         /* lanes that are real here, in a part */
 bool rows_whole(const LoopKernel *k);                            /* Does no tile reach past the last row? */
-void print_rolled(Printer *p, const KFold *f);
-bool sums_at_once(const Printer *p, const KFold *f);
-void print_sums(Printer *p, const KFold *f);
 /* gen_simt.c: the parallel variables at `point`; the frame around a printed body. blocks: 0, or how many
  * groups are to run at once on a multiprocessor (CUDA only); each: points that a group takes at a time; shared: words of 8 bytes that it
  * shares, named so; cluster: > 1, blocks of a group; local: bytes of shared memory that the launch gives, named room; form: for the comment, or NULL. */
@@ -207,6 +217,4 @@ const KFold *rows_fold(const Rows *r, int l);                    /* the only one
 Pair rows_pair(const Rows *r, int l);                            /* how loop l and the next go together */
 /* gen_rows.c: rows kept in registers; false where that form does not serve, and nothing is done. */
 bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *w, bool bulk, KernelSource *out);      /* bulk: copies into shared memory run by themselves, blocks form clusters */
-void print_chunk(Printer *p, const KFold *f, const KLoop *o, ChunkPart part);
-void print_pivot(Printer *p, const KLoop *o, const KFold *sum);  /* behind a chunk of LoopKernel.pivoted, before it is added: is it to be done again? */
 #endif
