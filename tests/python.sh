@@ -30,6 +30,8 @@ ok "types: mypy --strict" "$PY" -m mypy --cache-dir "$T/mypy"
 ok "documents" "$PY" tests/python/docs.py README.md docs/python.md docs/from-onnxruntime.md
 ok "import sinter takes less than 0.15 s, a run of one node less than 10 us more than nothing" "$PY" tests/python/overhead.py
 
+ok "an attention variant by calls is one kernel" bash -c "'$PY' examples/python/variant.py | grep -E '^1 kernel, 15 operators, error at most [0-9.]+e-0[67]'"
+
 # ---- scripts for onnxruntime -------------------------------------------------------------------------------------------
 if [ -z "${SN_CASES:-}" ]; then
     skip "SN_CASES is not set: no models for the scripts of examples/python"

@@ -186,9 +186,12 @@ static Node *rule_apply(Rewrite *w, const Rule *r, Node *n)
 Node *rules_rewrite(Rewrite *w, Node *n, int *rule)
 {
     const RuleSet *s = w->rules;
+    bool of_constants = n->nin > 0;     /* nothing to gain: and "x / k" would match the 1 / k that it leaves, time and again */
+    for (int k = 0; k < n->nin; k++) of_constants &= rewrite_known(w, n->in[k]);
     for (int i = 0; i < s->rule.n; i++) {
         const Rule *r = &s->rule.at[i];
         if (r->needs & ~w->allow || list_has(w->cx->opt.off, r->name)) continue;
+        if (r->pattern && of_constants) continue;
         Node *y = rule_apply(w, r, n);
         if (!y || y == n) continue;
         bool same = y->dt == n->dt && y->rank == n->rank;

@@ -38,6 +38,7 @@ json 'j["segments"][0]["rewrites"] == [] and j["segments"][0]["rewrites_idle"] =
 refuse "--source k_zz: no kernel's name begins so; kernels: k_" "$SINTER" explain "$ROOT/examples/norm.onnxtxt" -d batch=2 --source k_zz
 refuse "SN_OFF: there is no 'cascades'; wanted .* a pass: .*cascade" env SN_OFF=joins,cascades "$SINTER" run "$ROOT/examples/add_relu.onnxtxt" -d n=4
 refuse "f.rules:1: found RUL., wanted RULE. or FUSE." bash -c "echo 'RUL( a, b )' >'$T/f.rules'; '$SINTER' run '$ROOT/examples/add_relu.onnxtxt' -d n=4 --rules '$T/f.rules'"
+expect 0 'rule div_const 1 times' "$SINTER" explain "$ROOT/examples/variant.onnxtxt" -d seq=8 --allow finite,reassoc
 expect 0 'nothing that could be one kernel stayed apart' "$SINTER" explain "$ROOT/examples/add_relu.onnxtxt" -d n=4 --why
 json 'j["segments"][0]["rewrites"] == ["half_sum 1 times: the positive part, spelt as a mean"]' "$SINTER" explain "$ROOT/examples/half_sum.onnxtxt" -d n=40 --rules "$ROOT/examples/relu.rules" --fast --json
 refuse "wrong.rules:2: rule 'drop_zero': .* is not .* x=-0" "$SINTER" run "$ROOT/examples/add_relu.onnxtxt" -d n=4 --rules "$ROOT/examples/wrong.rules"
