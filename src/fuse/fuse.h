@@ -1,4 +1,4 @@
-/* fuse: which nodes become one kernel (plan.c, facts.c, legal.c, cascade.c, carrier.c), and where buffers live (memory.c). Sees the primitive graph only. */
+/* fuse: which nodes become one kernel (plan.c, group.c, facts.c, legal.c, cascade.c, carrier.c), and where buffers live (memory.c). Sees the primitive graph only. */
 #ifndef SN_FUSE_H
 #define SN_FUSE_H
 #include "base/base.h"
@@ -157,8 +157,22 @@ bool reads_nothing(Planner *p, const Node *n);
  * many times. Counts them in `thin`. */
 bool widens(Planner *p, const Node *n);
 
+/* ---- group.c ------------------------------------------------------------------------------------------------------------------------------------- */
+Group *group_of(const Planner *p, int home);             /* the group that a home says, or who took it over; NULL for HOME_... */
+Group *group_new(Planner *p, SubKind kind, int rank, Dim *const *space, uint32_t rows, const Node *n);     /* n: its first node, which is to be taken yet */
+void group_edge(Planner *p, Group *from, Group *to);     /* `to` reads what `from` writes; from may be NULL */
+bool group_reaches(Planner *p, const Group *from, const Group *to);      /* Is there a way from one to the other? When the search gets long: yes. */
+bool reaches_through_others(Planner *p, const Group *from, const Group *to);     /* one that is not a single edge */
+Dim **identity_index(Planner *p, const Group *q);        /* the index of a point of its space */
+typedef struct Sources { VEC(const Node *) at; } Sources;
+void sources_of(Planner *p, const Node *n, Sources *s, int depth);       /* what n reads through free nodes and bodies; depth: 0 */
+void edges_to(Planner *p, const Node *n, Group *q);      /* from those who write the sources of n to q */
+void group_take(Planner *p, Group *q, Node *n, Dim **coord);             /* n is computed in q, at index coord for each point */
+Dim **index_mapped(Planner *p, int rank, Dim *const *idx, Dim *const *map);      /* idx with map[v] for each variable v of a space */
+void group_renumber(Planner *p, const Group *q, Dim *const *map);        /* the points of q, numbered in another way: map says what stands for each variable */
+void sort_kernels(Planner *p);                           /* fills the plan's kernels and homes */
+
 /* ---- legal.c, with what of plan.c it needs ------------------------------------------------------------------------------------------------------- */
-Group *group_of(const Planner *p, int home);
 bool only_for(Planner *p, const Group *h, const Node *n);       /* Are all readers of h's nodes in h itself, or n? Then none of them needs memory. */
 /* Is what the operand x reads, seen from index idx of its consumer, a node of group q? Then *src and its index at (NULL behind a predicate). */
 const Node *thin_operand(const Planner *p, const Node *x);

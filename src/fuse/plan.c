@@ -3,117 +3,14 @@
  * Nodes are visited in topological order. A node joins the kernel of one of its operands if a row of fusion.def allows it; kernels of its other operands are
  * taken over too when they run over the same points; else it starts a kernel of its own. Views, constants and sizes belong to no kernel: whoever needs
  * them folds them into its addresses. The elementwise part of a contraction, whose space is larger than anything it reads, lives inside the
- * contraction's loops. Joining must not close a cycle of kernels: a bounded search from the kernel for those that the node also needs.
+ * contraction's loops. Joining must not close a cycle of kernels (group.c).
  *
  * Contractions are recognised by access: each thing that the fold's body reads misses an axis of the body's space, or mixes two axes in one index (windows). */
 #include "fuse/fuse.h"
 
 #include <string.h>
 
-enum { MAX_NODES = 256, MAX_READS = 48, MAX_VISITS = 3000 };
-
-Group *group_of(const Planner *p, int home)
-{
-    if (home < 0) return NULL;
-    ASSERT(home < p->group.n);
-    Group *q = p->group.at[home];
-    while (q->merged >= 0) q = p->group.at[q->merged];
-    return q;
-}
-
-/* ---- groups ------------------------------------------------------------------------------------------------------------------------------------ */
-static Group *group_new(Planner *p, SubKind kind, int rank, Dim *const *space, uint32_t rows, const Node *n)
-{
-    Group *q = NEW(p->arena, Group);
-    q->kind = kind; q->id = p->group.n; q->merged = -1; q->origin = n->origin; q->once = p->constant[n->id];
-    q->rank = rank; q->space = space; q->rows = rows;
-    vec_push(p->arena, &p->group, q);
-    return q;
-}
-
-static void group_edge(Planner *p, Group *from, Group *to)
-{
-    if (!from || from == to) return;
-    for (int i = from->succ.n - 1; i >= 0 && i > from->succ.n - 9; i--) if (group_of(p, from->succ.at[i]) == to) return;
-    vec_push(p->arena, &from->succ, to->id);
-}
-
-static bool reach_walk(Planner *p, const Group *from, const Group *to, int *visits, bool direct)
-{
-    VEC(const Group *) todo = { 0 };
-    vec_push(p->arena, &todo, from);
-    while (todo.n) {
-        const Group *q = todo.at[--todo.n];
-        if (++*visits > MAX_VISITS) return true;
-        for (int i = 0; i < q->succ.n; i++) {
-            Group *s = group_of(p, q->succ.at[i]);
-            if (s == q || (q == from && s == to && !direct)) continue;
-            if (s == to) return true;
-            if (s->stamp == p->stamp) continue;
-            s->stamp = p->stamp;
-            vec_push(p->arena, &todo, s);
-        }
-    }
-    return false;
-}
-
-/* Is there a way from one kernel to another? When the search gets long: yes. */
-static bool group_reaches(Planner *p, const Group *from, const Group *to)
-{
-    int visits = 0;
-    p->stamp++;
-    return from == to || reach_walk(p, from, to, &visits, true);
-}
-
-static bool reaches_through_others(Planner *p, const Group *from, const Group *to)
-{
-    int visits = 0;
-    p->stamp++;
-    return reach_walk(p, from, to, &visits, false);
-}
-
-static Dim **identity_index(Planner *p, const Group *q)
-{
-    Dim **idx = NEWS(p->arena, Dim *, q->rank + 1);
-    for (int k = 0; k < q->rank; k++) idx[k] = dim_idx(p->g, SPACE_VAR + k, q->space[k]);
-    return idx;
-}
-
-/* Sources of a node: what it reads through free nodes and bodies. */
-typedef struct Sources { VEC(const Node *) at; } Sources;
-static void sources_of(Planner *p, const Node *n, Sources *s, int depth)
-{
-    for (int i = 0; i < n->nin; i++) {
-        const Node *x = n->in[i];
-        int home = p->home[x->id];
-        if (home == HOME_free || home == HOME_body) { if (depth < 200) sources_of(p, x, s, depth + 1); }
-        else {
-            bool have = false;
-            for (int j = s->at.n - 1; j >= 0 && j > s->at.n - 64; j--) have |= s->at.at[j] == x;
-            if (!have) vec_push(p->arena, &s->at, x);
-        }
-    }
-}
-
-static void edges_to(Planner *p, const Node *n, Group *q)
-{
-    Sources s = { 0 };
-    sources_of(p, n, &s, 0);
-    for (int i = 0; i < s.at.n; i++) {
-        const Node *x = s.at.at[i];
-        if (p->writers[x->id].n) for (int w = 0; w < p->writers[x->id].n; w++) group_edge(p, group_of(p, p->writers[x->id].at[w]), q);
-        else group_edge(p, group_of(p, p->home[x->id]), q);
-        if (p->readers[x->id].n < 6) vec_push(p->arena, &p->readers[x->id], q->id);
-    }
-}
-
-static void group_take(Planner *p, Group *q, Node *n, Dim **coord)
-{
-    p->home[n->id] = q->id;
-    p->coord[n->id] = coord;
-    vec_push(p->arena, &q->node, n);
-    edges_to(p, n, q);
-}
+enum { MAX_NODES = 256, MAX_READS = 48 };
 
 static void refuse(Planner *p, const Node *from, const Node *to, const char *rule, const char *why)
 {
@@ -243,13 +140,6 @@ static bool reads_pieces(Planner *p, const Group *q, const Group *h)
             for (int j = 0; j < s.at.n; j++) if (s.at.at[j] == h->store.at[k].into) return true;
         }
     return false;
-}
-
-static Dim **index_mapped(Planner *p, int rank, Dim *const *idx, Dim *const *map)
-{
-    Dim **to = NEWS(p->arena, Dim *, rank + 1);
-    for (int k = 0; k < rank; k++) to[k] = dim_subst(p->g, idx[k], SPACE_VAR + MAX_RANK, map);
-    return to;
 }
 
 /* n of kernel q needs node x of kernel h at index `at`: h's points as a function of q's, when that is an exchange of points or cheap to repeat. */
@@ -403,17 +293,6 @@ static void place_rows(Planner *p, Node *f)
     fold_index(p->g, f, at, kept);
     if (home->kind != SUB_scan) p->iter[f->id] = at;
     group_take(p, home, f, kept);
-}
-
-/* The points of a kernel, numbered in another way: map says what stands for each variable. */
-static void group_renumber(Planner *p, const Group *q, Dim *const *map)
-{
-    for (int i = 0; i < q->node.n; i++) p->coord[q->node.at[i]->id] = index_mapped(p, q->node.at[i]->rank, p->coord[q->node.at[i]->id], map);
-    for (int i = 0; i < q->store.n; i++) {
-        SubStore *s = &q->store.at[i];
-        s->at = index_mapped(p, s->node->rank, s->at, map);
-        s->coord = index_mapped(p, s->into->rank, s->coord, map);
-    }
 }
 
 static void place_scan(Planner *p, Node *n)
@@ -691,68 +570,6 @@ static void mark_stored(Planner *p)
             Sources s = { 0 };
             sources_of(p, &probe, &s, 0);
             for (int j = 0; j < s.at.n; j++) if (group_of(p, p->home[s.at.at[j]->id]) != q || p->writers[s.at.at[j]->id].n) stored[s.at.at[j]->id] = 1;
-        }
-    }
-}
-
-static void sort_kernels(Planner *p)
-{
-    Plan *plan = p->plan;
-    int n = p->group.n, *need = NEWS(p->arena, int, n + 1), *number = NEWS(p->arena, int, n + 1);
-    VEC(int) ready = { 0 };
-    for (int i = 0; i < n; i++) {
-        Group *q = p->group.at[i];
-        bool empty = q->merged < 0 && !q->node.n && !q->store.n;
-        if (empty) q->merged = -2;
-        number[i] = -1;
-    }
-    for (int i = 0; i < n; i++) {
-        if (p->group.at[i]->merged != -1) continue;
-        for (int k = 0; k < p->group.at[i]->succ.n; k++) {
-            int to = p->group.at[i]->succ.at[k];
-            while (p->group.at[to]->merged >= 0) to = p->group.at[to]->merged;
-            if (to != i && p->group.at[to]->merged == -1) need[to]++;
-        }
-    }
-    for (int i = n - 1; i >= 0; i--) if (p->group.at[i]->merged == -1 && !need[i]) vec_push(p->arena, &ready, i);
-    plan->kernel = NEWS(p->arena, Subgraph, n + 1);
-    plan->once = NEWS(p->arena, bool, n + 1);
-    int live = 0;
-    for (int i = 0; i < n; i++) live += p->group.at[i]->merged == -1;
-    while (ready.n) {
-        int i = ready.at[--ready.n];
-        Group *q = p->group.at[i];
-        number[i] = plan->nkernel;
-        plan->once[plan->nkernel] = q->once;
-        Subgraph *s = &plan->kernel[plan->nkernel++];
-        *s = (Subgraph){ .kind = q->kind, .id = number[i], .rank = q->rank, .space = q->space, .rows = q->rows, .inner = q->inner, .stream = q->stream, .part = q->part, .step = q->step, .nnode = q->node.n, .node = q->node.at };
-        VEC(SubStore) store = { 0 };
-        for (int k = 0; k < q->node.n; k++) {
-            Node *x = q->node.at[k];
-            SubStore own = { x, x, p->coord[x->id], p->coord[x->id] };
-            if (q->kind != SUB_call && (plan->stored[x->id] || q->kind == SUB_scatter)) vec_push(p->arena, &store, own);
-        }
-        for (int k = 0; k < q->store.n; k++) vec_push(p->arena, &store, q->store.at[k]);
-        s->nstore = store.n; s->store = store.at;
-        for (int k = q->succ.n - 1; k >= 0; k--) {
-            int to = q->succ.at[k];
-            while (p->group.at[to]->merged >= 0) to = p->group.at[to]->merged;
-            if (to != i && p->group.at[to]->merged == -1 && --need[to] == 0) vec_push(p->arena, &ready, to);
-        }
-    }
-    ASSERT(plan->nkernel == live);      /* no cycle */
-    for (int id = 0; id < p->g->node.n; id++) {
-        Group *q = group_of(p, p->home[id]);
-        plan->home[id] = q ? number[q->id] : p->home[id];
-    }
-    for (int i = 0; i < plan->nkernel; i++) {
-        Subgraph *s = &plan->kernel[i];
-        s->home = plan->home; s->stored = plan->stored; s->constant = p->constant; s->iter = (Dim *const *const *)p->iter;
-        for (int a = 1; a < s->nnode; a++) {         /* in order of id */
-            Node **v = (Node **)s->node, *x = v[a];
-            int b = a;
-            for (; b > 0 && v[b - 1]->id > x->id; b--) v[b] = v[b - 1];
-            v[b] = x;
         }
     }
 }
