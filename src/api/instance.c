@@ -492,6 +492,29 @@ static void run_checked(Ctx *cx, RunJob *j, int threads)
     }
 }
 
+/* What a kernel reads, in the order of memory. */
+static void read_operands(Ctx *cx, const RunJob *j, int launch)
+{
+    const Part *p = &j->s->part[j->x->part[launch]];
+    for (int k = 0; p->loops && k < p->src.nbuf; k++) {
+        const KBuf *b = &p->loops->buf.at[p->src.buf[k]];
+        Tensor t;
+        if (!b->read || b->packed || b->scratch) continue;
+        node_tensor(cx, b->node, j->x->syms, &t);
+        const volatile uint8_t *at = j->x->launch[launch].buf[k];
+        for (size_t i = 0, n = tensor_bytes(&t); i < n; i += 64) (void)at[i];
+    }
+}
+
+static void run_alike(Ctx *cx, RunJob *j, int threads)
+{
+    for (int i = 0; i < j->x->nlaunch; i++) {
+        RtError e = { .launch = -1 };
+        read_operands(cx, j, i);
+        if (j->s->target->api->run(j->s->target->device, 1, &j->x->launch[i], threads, cx->cancel, &j->seconds[j->x->part[i]], &e) != E_OK) segment_raise(cx, j->s, &e);
+    }
+}
+
 static void poison_arena(Ctx *cx, const Segment *s, const Instance *x)
 {
     uint8_t ones[4096];
@@ -600,6 +623,7 @@ static void run_guarded(Ctx *cx, void *arg)
     }
     int threads = s->opt.threads ? s->opt.threads : cx->opt.threads;       /* 0: the device knows how many there are */
     if (s->opt.check) run_checked(cx, j, threads);
+    else if (cx->opt.alike && j->seconds && !is_staged(s)) run_alike(cx, j, threads);
     else {
         RtError e = { .launch = -1 };
         double *sec = j->seconds ? NEWS(j->a, double, x->nlaunch + 1) : NULL;

@@ -23,6 +23,7 @@ json 'len(j["segments"]) == 1 and j["operators"] == 4 and j["operators_generated
 json 'len(j["segments"][0]["kernels"]) < 4 and any("Relu r" in k["operators"] and len(k["operators"]) > 1 for k in j["segments"][0]["kernels"])' "$SINTER" explain "${net[@]}" --json
 json 'all("source" in k for k in j["segments"][0]["kernels"] if k["generated"])' "$SINTER" explain "${net[@]}" --json --source
 json '"refusals" in j["segments"][0]' "$SINTER" explain "${net[@]}" --json --why
+json 'all(k["ms"] > 0 for k in j["segments"][0]["kernels"] if not k["once"])' env SN_ALIKE=1 "$SINTER" explain "${net[@]}" --json
 expect 0 'segment' "$SINTER" explain "${net[@]}" --dot "$T/g.dot"
 ok "the picture is a graph" grep -q '^digraph' "$T/g.dot"
 if command -v dot >/dev/null; then ok "Graphviz reads it" dot -Tsvg -o "$T/g.svg" "$T/g.dot"; fi
