@@ -372,7 +372,7 @@ static void print_vector_loop(Printer *p, const KLoop *o)
         const char *unit = p->nv == 1 ? "LANES" : arena_fmt(p->arena, halves ? "%d * (LANES / 2)" : "%d * LANES", p->nv);
         if (p->k->unit) { print_unit(p, o); continue; }
         if (p->part && o->nv == 1 && p->k->sub->kind == SUB_rows) {          /* there is one at most */
-            print_line(p, "if (%s < end) {", v);
+            print_line(p, "if (__builtin_expect(%s < end, 0)) {", v);
             print_line(p, "const i64 rem = end - %s;", v);
         } else if (p->part) {
             print_line(p, "for (; %s < end; %s += %s) {", v, v, unit);

@@ -6,7 +6,7 @@
  * that this counts; those that are read more than once must stay in the first cache, all of a bundle. */
 #include "kir/kir.h"
 
-enum { BUNDLE_ROW = 512, BUNDLE_ONCE = 4096, BUNDLES = 4 };   /* elements of a row; of one that is read once; bundles that there must be */
+enum { BUNDLE_ROW = 512, BUNDLES = 4 };   /* elements of a row that is read more than once; bundles that there must be */
 
 bool bundle_serves(const LoopKernel *k, bool once)
 {

@@ -138,5 +138,5 @@ bool kernel_pivot(LoopKernel *k)
 void pivot_chunk(LoopKernel *k)
 {
     int64_t step = (int64_t)k->pivoted->nv * k->lanes;
-    k->pivoted->chunk = (PIVOT_CHUNK + step - 1) / step * step;
+    k->pivoted->chunk = ((k->bundle ? BUNDLE_ONCE : PIVOT_CHUNK) + step - 1) / step * step;
 }

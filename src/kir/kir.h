@@ -243,6 +243,7 @@ void window_bounds(LoopKernel *k);                            /* bounds.c: loops
 bool is_dear(const KVal *v);
 void kernel_rows(LoopKernel *k);                              /* rowloops.c: with lanes along the rows; with lanes across them: */
 void kernel_columns(LoopKernel *k, const KLoop *vec);
+enum { BUNDLE_ONCE = 4096 };                                 /* elements of a row that is read once, at most */
 bool bundle_serves(const LoopKernel *k, bool once);           /* bundle.c: Are its rows, so far as their number and length say, for bundles? once: each is read once */
 bool bundle_choose(LoopKernel *k);                            /* sets k->bundle */
 void word_choose(LoopKernel *k, KLoop *vec);                  /* word.c; before: */

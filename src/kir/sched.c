@@ -399,7 +399,7 @@ void kernel_schedule(LoopKernel *k)
     if (k->sub->kind == SUB_rows && vec) kernel_columns(k, vec);
     choose_steps(k, k->body);
     if (k->late) k->late->nv = k->during->nv;
-    if (k->pivoted && !k->bundle) pivot_chunk(k);
+    if (k->pivoted) pivot_chunk(k);
     if (k->sub->kind != SUB_stream) { kernel_chunks(k); tile_loops(k); }
     kernel_vary(k);
     if (k->lanes > 1) quantise_choose(k);
