@@ -22,7 +22,7 @@ static const RowOp ops[] = {
     { "crossentropy", "(float[N, M] x, int64[N] t) => (float[N] y) { y = SoftmaxCrossEntropyLoss<reduction = \"none\">(x, t) }", 2, "ML", false, 1 },
     { "biasgelu", "(float[N, M] x, float[M] b, float[N, M] r) => (float[N, M] y) { a = Add(x, b) c = Gelu(a) y = Add(c, r) }", 3, "MVM", true, 3 },
 };
-static const int64_t columns[] = { 64, 256, 1024, 4096, 16384, 65536 };
+static const int64_t columns[] = { 64, 128, 256, 1024, 4096, 16384, 65536 };
 
 typedef struct Job { const RowOp *op; int64_t cols; } Job;
 

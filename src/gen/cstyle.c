@@ -371,7 +371,7 @@ static void print_vector_loop(Printer *p, const KLoop *o)
         if (pass ? rest == 0 : rest >= 0 && o->extent->c < step) continue;
         const char *unit = p->nv == 1 ? "LANES" : arena_fmt(p->arena, halves ? "%d * (LANES / 2)" : "%d * LANES", p->nv);
         if (p->k->unit) { print_unit(p, o); continue; }
-        if (p->part && o->nv == 1 && p->k->sub->kind == SUB_rows) {          /* there is one at most */
+        if (p->part && o->nv == 1 && p->k->bundle) {          /* there is one at most; elsewhere registers were seen to be given out worse */
             print_line(p, "if (__builtin_expect(%s < end, 0)) {", v);
             print_line(p, "const i64 rem = end - %s;", v);
         } else if (p->part) {

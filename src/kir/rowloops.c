@@ -17,8 +17,9 @@ bool kernel_streams(const Graph *g, const Subgraph *sub)
 
 /* ---- short rows ------------------------------------------------------------------------------------------------------------------------------ */
 /* A short row is one long chain of operations that wait for one another: its folds across the lanes, what is computed from them, the next fold. Several rows side
- * by side fill the time. Only plain values: what reports errors or remembers positions stays apart. */
-enum { SHORT_ROW = 128, SHORT_READ = 512, SHORT_ROWS = 4 };          /* the latter where nothing is stored along the row */
+ * by side fill the time. But what comes from memory comes best in one stream: rows of 128 numbers took three times as long four at a time as one by one. Only plain
+ * values: what reports errors or remembers positions stays apart. */
+enum { SHORT_ROW = 64, SHORT_PAIR = 96, SHORT_READ = 512, SHORT_ROWS = 4 };      /* four rows, or two; four where nothing is stored along the row: then longer ones are in bundles or few */
 static bool rows_plain(const KBlock *b)
 {
     for (int i = 0; i < b->stmt.n; i++) {
@@ -42,7 +43,8 @@ static void rows_side_by_side(LoopKernel *k)
     int64_t length = 1;
     KAxis *row = k->npar ? &k->par[k->npar - 1] : NULL;
     for (int i = 0; i < k->sub->rank; i++) if (k->sub->rows >> i & 1) length *= dim_hint(k->g, k->sub->space[i]);
-    int rows = k->sched.rows ? k->sched.rows : length <= (stores_along(k->body) ? SHORT_ROW : SHORT_READ) ? SHORT_ROWS : 1;
+    bool stores = stores_along(k->body);
+    int rows = k->sched.rows ? k->sched.rows : length <= (stores ? SHORT_ROW : SHORT_READ) ? SHORT_ROWS : stores && length <= SHORT_PAIR ? 2 : 1;
     if (!row || rows < 2 || dim_hint(k->g, row->extent) < 8 * rows || !rows_plain(k->body)) return;
     for (int i = 0; i < k->buf.n; i++) if (k->buf.at[i].scratch) return;         /* a private row holds one of them */
     k->row_var = row->var; k->row_extent = row->extent;
