@@ -1,4 +1,4 @@
-/* fuzz: the inside of the generator: sizes and values (gen_values.c), and the steps that make values of values (gen_graph.c). */
+/* fuzz: the inside of the generator: sizes and values (gen_values.c), the steps that make values of values (gen_steps.c, gen_models.c), leaves and graphs (gen_graph.c). */
 #ifndef SN_GEN_VALUES_H
 #define SN_GEN_VALUES_H
 #include "fuzz_graph.h"
@@ -50,5 +50,28 @@ bool expands_to(const Node *x, int rank, Dim *const *dims);
 int64_t broadcast_elements(Gen *s, const Node *a, const Node *b);
 Val partner(Gen *s, Val a, Want want);
 Val join_bounds(Val a, const Val *b);
-Val cast_val(Gen *s, Val v, DType to);  /* gen_graph.c */
+
+/* THE table of steps: what a step is called, and how often it is taken beside the others. */
+#define STEPS(ROW) \
+    ROW(unary, 12) ROW(round, 3) ROW(binary, 18) ROW(pow, 2) ROW(remainder, 2) ROW(integer, 8) ROW(logic, 3) ROW(compare, 4) ROW(where, 6) \
+    ROW(cast, 6) ROW(bitcast, 2) ROW(reshape, 6) ROW(transpose, 5) ROW(expand, 4) ROW(slice, 5) ROW(pad, 4) ROW(small_view, 5) ROW(window, 4) \
+    ROW(fold, 12) ROW(argfold, 3) ROW(scan, 4) ROW(join, 4) ROW(gather_axis, 3) ROW(gather, 3) ROW(scatter, 3) ROW(matmul, 6) ROW(softmax, 4) \
+    ROW(norm, 4) ROW(attention, 2) ROW(sigmoid, 3) ROW(call, 1) ROW(leaf, 6)
+#define STEP(name, weight) void step_##name(Gen *s);
+STEPS(STEP)
+#undef STEP
+
+/* gen_steps.c: values of values, not kept yet */
+Val cast_val(Gen *s, Val v, DType to);
+void factors_agree(Gen *s, Val *a, Val *b);
+Val binary(Gen *s, Op op, Val a, Val b);
+double fold_count(Gen *s, const Node *x, uint32_t axes);                 /* elements of x that a fold over these axes takes together, at most */
+Val sum_bounds(Val v, DType dt, double n);                               /* of a sum of n such values */
+Val fold_val(Gen *s, FoldKind kind, Val v, uint32_t axes, bool keep_axes);
+uint32_t any_axes(Gen *s, const Node *x);
+DType any_dtype(Gen *s);
+
+/* gen_graph.c */
+void fill_tensor(Rng *r, Fill fill, Tensor *t);
+Val leaf_val(Node *n, Fill fill);       /* of a constant or an input that was filled so */
 #endif
