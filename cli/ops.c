@@ -1,4 +1,4 @@
-/* sinter ops: the tables of operators, primitives, element types and targets. */
+/* sinter ops: the tables of operators, primitives, element types and targets, and of what SN_OFF switches off. */
 #include "cli.h"
 
 #include <stdio.h>
@@ -58,7 +58,15 @@ int cmd_ops(Cli *c)
         if (!json) printf("  %-12s %s\n", target[i].name, target[i].text);
         json_array_append_new(targets, json_pack("{s:s, s:s}", "name", target[i].name, "text", target[i].text));
     }
-    json_t *all = json_pack("{s:o, s:o, s:o, s:o}", "operators", ops, "primitives", prims, "dtypes", dtypes, "targets", targets);
+    json_t *switches = json_array();
+    int nswitch;
+    const SwitchInfo *off = switch_list(&nswitch);
+    if (!json) printf("\npasses, fusions and rewriting rules, which SN_OFF=NAME,NAME switches off\n");
+    for (int i = 0; i < nswitch; i++) {
+        if (!json) printf("  %-14s %-7s %s\n", off[i].name, off[i].what, off[i].text);
+        json_array_append_new(switches, json_pack("{s:s, s:s, s:s}", "name", off[i].name, "what", off[i].what, "text", off[i].text));
+    }
+    json_t *all = json_pack("{s:o, s:o, s:o, s:o, s:o}", "operators", ops, "primitives", prims, "dtypes", dtypes, "targets", targets, "switches", switches);
     if (json) {
         print_json(all);
         return EXIT_FINE;

@@ -93,6 +93,8 @@ void target_close(Target *t);
 const Target *program_target_of(const Program *p);
 typedef struct TargetInfo { const char *name; const Dialect *dialect; const DeviceApi *api; const char *text; } TargetInfo;
 const TargetInfo *target_list(int *n);
+typedef struct SwitchInfo { const char *name, *what, *text; } SwitchInfo;
+const SwitchInfo *switch_list(int *n);                   /* what SN_OFF switches off: passes, fusions, rewriting rules */
 /* Plans, prints and builds; runs what depends on constants only. The graph outlives the segment. */
 Segment *segment_new(Ctx *cx, const Target *t, Graph *g, const ProgramOptions *o);
 /* Rewrites the graph for a target where o says fuse, and plans it. rewrites: by rule, how often it was applied, added to; NULL when o does not say fuse. */

@@ -15,21 +15,31 @@ const TargetInfo *target_list(int *n)
     return target_info;
 }
 
-/* What may be switched off: rows of tables, and of the user's file. */
-static bool switch_known(const RuleSet *rules, const char *word)
-{
-    static const char *const name[] = {
-#define PASS(name, text) #name,
+static const SwitchInfo switch_info[] = {
+#define PASS(name, text) { #name, "pass", text },
 #include "fuse/passes.def"
 #undef PASS
-#define FUSE(name, producer, consumer, allowed, text) #name,
+#define FUSE(name, producer, consumer, allowed, text) { #name, "fusion", text },
 #include "fuse/fusion.def"
 #undef FUSE
-    };
+#define RULE(name, dtypes, needs, pattern, replacement, text) { #name, "rule", text },
+#define RULE_C(name, dtypes, needs, function, text) { #name, "rule", text },
+#include "ir/rules.def"
+#undef RULE
+#undef RULE_C
+};
+
+const SwitchInfo *switch_list(int *n)
+{
+    *n = (int)COUNT_OF(switch_info);
+    return switch_info;
+}
+
+static bool switch_known(const RuleSet *rules, const char *word)
+{
     int nrow;
-    const FileRow *row = rules_rows(rules, &nrow);
-    for (size_t i = 0; i < COUNT_OF(name); i++) if (strcmp(name[i], word) == 0) return true;
-    for (int i = 0; i < rules_count(rules); i++) if (strcmp(rules_name(rules, i), word) == 0) return true;
+    const FileRow *row = rules_rows(rules, &nrow);      /* of the user's file */
+    for (size_t i = 0; i < COUNT_OF(switch_info); i++) if (strcmp(switch_info[i].name, word) == 0) return true;
     for (int i = 0; i < nrow; i++) if (row[i].n && strcmp(row[i].field[0], word) == 0) return true;
     return false;
 }
@@ -42,11 +52,7 @@ static void switches_check(Ctx *cx, Arena *a, const RuleSet *rules)
         while (to > from && s[to - 1] == ' ') to--;
         const char *word = arena_fmt(a, "%.*s", to > from ? (int)(to - from) : 0, s + from);
         if (*word && !switch_known(rules, word))
-            fail(cx, E_INVALID, "SN_OFF: there is no '%s'; wanted a row of src/fuse/fusion.def, src/ir/rules.def or the file of rules, or a pass:"
-#define PASS(name, text) " " #name
-#include "fuse/passes.def"
-#undef PASS
-                 , word);
+            fail(cx, E_INVALID, "SN_OFF: there is no '%s'; wanted a pass or a rule that `sinter ops` lists, or a row of the file of rules", word);
         s += n + (s[n] == ',');
     }
 }

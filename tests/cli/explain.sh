@@ -37,7 +37,10 @@ expect 0 'rule half_sum 0 times: switched off' env SN_OFF=half_sum "$SINTER" exp
 expect 0 'rule half_sum 0 times: nothing matches' "$SINTER" explain "$ROOT/examples/norm.onnxtxt" -d batch=2 --rules "$ROOT/examples/relu.rules" --fast
 json 'j["segments"][0]["rewrites"] == [] and j["segments"][0]["rewrites_idle"] == ["half_sum 0 times: it needs --allow finite"]' "$SINTER" explain "$ROOT/examples/half_sum.onnxtxt" -d n=40 --rules "$ROOT/examples/relu.rules" --json
 refuse "--source k_zz: no kernel's name begins so; kernels: k_" "$SINTER" explain "$ROOT/examples/norm.onnxtxt" -d batch=2 --source k_zz
-refuse "SN_OFF: there is no 'cascades'; wanted .* a pass: .*cascade" env SN_OFF=joins,cascades "$SINTER" run "$ROOT/examples/add_relu.onnxtxt" -d n=4
+expect 0 'cascade +pass +chains of reductions' "$SINTER" ops
+json 'all(any(s["name"] == n and s["what"] == w for s in j["switches"]) for n, w in (("layout", "pass"), ("epilogue", "fusion"), ("mul_one", "rule"), ("hoist", "rule")))' "$SINTER" ops --json
+expect 0 '^y: ' env SN_OFF="$(grep -rhoE 'opt\.off, "[a-z_]+"' "$ROOT/src" | cut -d'"' -f2 | paste -sd, -)" "$SINTER" run "$ROOT/examples/norm.onnxtxt" -d batch=2     # each pass has its row
+refuse "SN_OFF: there is no 'cascades'; wanted a pass or a rule that .sinter ops. lists" env SN_OFF=joins,cascades "$SINTER" run "$ROOT/examples/add_relu.onnxtxt" -d n=4
 refuse "f.rules:1: found RUL., wanted RULE. or FUSE." bash -c "echo 'RUL( a, b )' >'$T/f.rules'; '$SINTER' run '$ROOT/examples/add_relu.onnxtxt' -d n=4 --rules '$T/f.rules'"
 expect 0 'rule div_const 1 times' "$SINTER" explain "$ROOT/examples/variant.onnxtxt" -d seq=8 --allow finite,reassoc
 expect 0 'nothing that could be one kernel stayed apart' "$SINTER" explain "$ROOT/examples/add_relu.onnxtxt" -d n=4 --why
