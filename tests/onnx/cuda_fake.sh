@@ -97,7 +97,7 @@ printf '<ir_version: 10, opset_import: ["" : 13]>\ng (float[n] x, float[n,5] c) 
 equal "$T/parts.onnxtxt" -d n=70003
 
 # the public functions: buffers on the device, in place
-expect 0 'PASSED' "$BUILD/tests/unit/t_api"
+expect 0 'PASSED' "$BUILD/tests/unit/t_buffers"
 
 # rows: one team for several rows, a row that ends inside a vector, one for a block, one that fills the registers, and values that must spread
 row() { # LENGTH LINE
