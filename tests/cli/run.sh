@@ -94,4 +94,14 @@ for how in "" --interpreter; do
     expect 0 'u: u8\[\] = 3' "$SINTER" run "$T/types.onnxtxt" -i x="$T/pi.npy" $how
     expect 0 'q: f8e4m3fn\[\] = 3.25' "$SINTER" run "$T/types.onnxtxt" -i x="$T/pi.npy" $how
 done
+
+# ---- a schedule that is asked for ---------------------------------------------------------------------------------------
+# Rows in bundles, also where they are longer than such rows are meant to be.
+cat >"$T/loss.onnxtxt" <<'END'
+<ir_version: 10, opset_import: ["" : 21]>
+loss (float[N, M] x, int64[N] t) => (float[N] y) { y = SoftmaxCrossEntropyLoss <reduction = "none"> (x, t) }
+END
+for m in 60 4100 20003; do
+    expect 0 'check: equal to the reference interpreter' env SN_SCHED=bundle=2 "$SINTER" run "$T/loss.onnxtxt" -d N=37 -d M=$m --check
+done
 finish
