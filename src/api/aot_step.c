@@ -138,11 +138,11 @@ static const char *count_c(const AotSegment *q, const Node *n)
 /* ---- symbols and guards ------------------------------------------------------------------------------------------------------------------ */
 
 /* An element of a small integer node as C, where it is computed from inputs by simple steps; else NULL. */
-static const char *element_c(const AotSegment *q, const Node *n, int64_t e, int depth)
+static const char *element_c(const AotSegment *q, const Node *n, int64_t e, int *steps)
 {
     Arena *a = q->x->a;
     const char *l, *r;
-    if (depth > 30) return NULL;
+    if (--*steps < 0) return NULL;
     switch (n->op) {
     case OP_input:
         if (!dtype_is_int(n->dt) && n->dt != DT_bool) return NULL;
@@ -154,7 +154,7 @@ static const char *element_c(const AotSegment *q, const Node *n, int64_t e, int 
     case OP_dims: return arena_fmt(a, "(%s)", dim_c(q, n->size[e]));
     case OP_cast:
         if (dtype_size(n->dt) < 8 || !dtype_is_int(n->dt)) return NULL;
-        return element_c(q, n->in[0], e, depth + 1);
+        return element_c(q, n->in[0], e, steps);
     case OP_view: {
         int64_t var[MAX_RANK] = { 0 }, at = 0;
         for (int k = n->rank - 1; k >= 0; k--) {
@@ -169,11 +169,10 @@ static const char *element_c(const AotSegment *q, const Node *n, int64_t e, int 
             if (s.lo != s.hi) return NULL;
             at = at * s.lo + dim_eval(n->view.idx[k], q->hi, var);
         }
-        return element_c(q, n->in[0], at, depth + 1);
+        return element_c(q, n->in[0], at, steps);
     }
     case OP_add: case OP_sub: case OP_mul: case OP_max: case OP_min:
-        l = element_c(q, n->in[0], e, depth + 1); r = element_c(q, n->in[1], e, depth + 1);
-        if (!l || !r || n->dt != DT_i64) return NULL;
+        if (n->dt != DT_i64 || !(l = element_c(q, n->in[0], e, steps)) || !(r = element_c(q, n->in[1], e, steps))) return NULL;
         if (n->op == OP_max || n->op == OP_min) return arena_fmt(a, "size_%s(%s, %s)", prim_info[n->op].name, l, r);
         return arena_fmt(a, "(%s %s %s)", l, n->op == OP_add ? "+" : n->op == OP_sub ? "-" : "*", r);
     default: return NULL;
@@ -235,7 +234,7 @@ static void bind_symbols(AotSegment *q, const int64_t *met)
             for (int i = 0; i < g->input.n; i++) leaf[i] |= own[i];
             continue;
         }
-        const char *e = element_c(q, s->node, s->elem, 0);
+        const char *e = element_c(q, s->node, s->elem, &(int){ 100 });
         if (!e) fail(x->cx, E_UNSUPPORTED, "%s: a size is computed from data in a way that has no form in C yet", origin_name(g, s->node->origin));
         if (s->hint < 1) {        /* the graph is for this value alone: graph_sym */
             q->lo[k] = q->hi[k] = s->hint;

@@ -79,13 +79,16 @@ static bool operand_add(Match *m, int which, const Node *n, Dim *const *idx)
 }
 
 /* ---- what follows the sum ------------------------------------------------------------------------------------------------------------------- */
-static bool reaches(const Match *m, const Node *n, int depth)
+static bool reaches(const Match *m, const Node *n, int *steps)
 {
     if (n == m->fold) return true;
-    if (depth > DEEP || form_reads(m, n)) return false;
-    for (int i = 0; i < n->nin; i++) if (reaches(m, n->in[i], depth + 1)) return true;
+    if (form_reads(m, n) || --*steps < 0) return false;
+    for (int i = 0; i < n->nin; i++) if (reaches(m, n->in[i], steps)) return true;
     return false;
 }
+
+/* Does the sum lie below n? Where that is not found in so many steps, n is too much for a library in any case. */
+static bool above_sum(const Match *m, const Node *n) { return reaches(m, n, &(int){ WALK_STEPS }); }
 
 static bool form_is_number(const Node *n, double v)
 {
@@ -162,7 +165,7 @@ static bool chain_walk(Match *m, const Node *n, Dim *const *idx, int depth)
     if (form_reads(m, n)) return refuse_match(m, "the result does not come from the sum");
     double v;
     const Node *x = gelu_of(n);
-    if (x && reaches(m, x, 0)) return chain_walk(m, x, s.idx, depth + 1) && form_step(m, (LibStep){ .kind = LIB_gelu });
+    if (x && above_sum(m, x)) return chain_walk(m, x, s.idx, depth + 1) && form_step(m, (LibStep){ .kind = LIB_gelu });
     if (n->op == OP_tanh || n->op == OP_sigmoid) return chain_walk(m, n->in[0], s.idx, depth + 1) && form_step(m, (LibStep){ .kind = n->op == OP_tanh ? LIB_tanh : LIB_sigmoid });
     if (n->op == OP_max || n->op == OP_min)
         for (int i = 0; i < 2; i++)
@@ -173,7 +176,7 @@ static bool chain_walk(Match *m, const Node *n, Dim *const *idx, int depth)
     if (n->op == OP_add || n->op == OP_mul || n->op == OP_sub)
         for (int i = 0; i < (n->op == OP_sub ? 1 : 2); i++) {
             Seen o = { 0 };
-            if (!reaches(m, n->in[i], 0) || reaches(m, n->in[1 - i], 0)) continue;
+            if (!above_sum(m, n->in[i]) || above_sum(m, n->in[1 - i])) continue;
             if (!chain_walk(m, n->in[i], s.idx, depth + 1)) return false;
             if (!seen_through(m, n->in[1 - i], s.idx, &o) || !form_reads(m, o.node) || o.npred) return refuse_match(m, "what follows the sum computes another operand");
             if (m->form->naddend == LIB_ADDENDS) return refuse_match(m, "too much follows the sum");

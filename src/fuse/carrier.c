@@ -146,26 +146,26 @@ static bool below_pivot(Cone *c, const Node *n, int depth)
 }
 
 /* Is every exponent that depends on a fold bounded by its pivot, and does a pivot stand nowhere else? */
-static bool exponents_bounded(Cone *c, const Node *n, int depth)
+static bool exponents_bounded(Cone *c, const Node *n, int *steps)
 {
     uint8_t dep = dep_of(c, n);
     if (!(dep & DEP_d)) return true;
-    if (depth > 40) return false;
+    if (--*steps < 0) return false;
     if (n->op == OP_exp && (dep & DEP_x)) return below_pivot(c, n->in[0], 0);
     if (n->op == OP_sub && (dep & DEP_x) && below_pivot(c, n, 0)) return true;      /* times such an exponential it is bounded too */
     Visit *v = visit_get(c->f, n);
     if (v && v->fold) return n->kind == FOLD_sum;
-    for (int i = 0; i < n->nin; i++) if (!exponents_bounded(c, n->in[i], depth + 1)) return false;
+    for (int i = 0; i < n->nin; i++) if (!exponents_bounded(c, n->in[i], steps)) return false;
     return true;
 }
 
-static bool rounds_inside(Cone *c, const Node *n, int depth)
+static bool rounds_inside(Cone *c, const Node *n, int *steps)
 {
     if (!(dep_of(c, n) & DEP_d)) return false;
-    if (n->dt != DT_f32 && (n->dt != DT_bool || (dep_of(c, n) & DEP_x))) return true;
+    if (--*steps < 0 || (n->dt != DT_f32 && (n->dt != DT_bool || (dep_of(c, n) & DEP_x)))) return true;
     Visit *v = visit_get(c->f, n);
-    if (depth > 40 || (v && v->fold)) return false;
-    for (int i = 0; i < n->nin; i++) if (rounds_inside(c, n->in[i], depth + 1)) return true;
+    if (v && v->fold) return false;
+    for (int i = 0; i < n->nin; i++) if (rounds_inside(c, n->in[i], steps)) return true;
     return false;
 }
 
@@ -189,7 +189,7 @@ static double probe_value(Probe *p, const Node *n)
     }
     if (v && v->fold) return n->kind == FOLD_sum ? probe_leaf(n, p->d, 0.5, 4) : probe_leaf(n, p->d, -2, 2);
     if (!v || !by_element(n) || v->inner || v->place != PLACE_in || !(v->dep & DEP_d)) return probe_leaf(n, v && (v->dep & DEP_x) ? p->x : 3, -2, 2);
-    if (++p->steps > 4000) { p->fails = true; return 0; }
+    if (++p->steps > WALK_STEPS) { p->fails = true; return 0; }
     Scalar in[3] = { { 0 } };
     for (int i = 0; i < n->nin; i++) {
         double y = probe_value(p, n->in[i]);
@@ -339,10 +339,10 @@ static int companion(Cone *c, Stream *s, const StreamFold *f, Node *basis)
     return s->nfold++;
 }
 
-static bool node_needs(const Node *n, const Node *what, int depth)
+static bool node_needs(const Node *n, const Node *what, int *steps)
 {
-    if (n == what) return true;
-    for (int i = 0; i < n->nin && depth < 40 && n->id > what->id; i++) if (node_needs(n->in[i], what, depth + 1)) return true;
+    if (n == what || --*steps < 0) return true;
+    for (int i = 0; i < n->nin && n->id > what->id; i++) if (node_needs(n->in[i], what, steps)) return true;
     return false;
 }
 
@@ -356,7 +356,7 @@ static bool terms_make(Cone *c, Stream *s, StreamFold *f, const Moved *m, bool a
         if (k == f->nterm) f->term[f->nterm++] = (StreamTerm){ .of = of };
         if (advance) f->term[k].advance = m->by[i];
         else f->term[k].finish = m->by[i];
-        for (int d = 0; advance && d < s->nfold; d++) if (s->fold[d].pivot && node_needs(m->by[i], s->fold[d].old, 0)) f->term[k].pivots |= 1u << d;
+        for (int d = 0; advance && d < s->nfold; d++) if (s->fold[d].pivot && node_needs(m->by[i], s->fold[d].old, &(int){ WALK_STEPS })) f->term[k].pivots |= 1u << d;
     }
     return true;
 }
@@ -372,7 +372,7 @@ bool carrier_make(Cone *c, Stream *s, StreamFold *f)
     if (f->node->kind == FOLD_max && !(dep & DEP_d)) { f->pivot = true; return true; }
     if (!(dep & DEP_d) && (f->node->kind == FOLD_sum || f->node->kind == FOLD_min)) return true;
     if (f->node->kind != FOLD_sum) { refuse_cone(c, body, f->node, "only sums, and extremes of what needs no other fold, are streamed"); return false; }
-    if (rounds_inside(c, body, 0)) { refuse_cone(c, body, f->node, "a rounding stands between the folds: no finite rank"); return false; }
+    if (rounds_inside(c, body, &(int){ WALK_STEPS })) { refuse_cone(c, body, f->node, "a rounding stands between the folds: no finite rank"); return false; }
     for (int i = 0; i < s->nfold; i++) {
         StreamFold *d = &s->fold[i];
         if (d->node->id >= f->node->id || d->node->id >= w->nodes) continue;
@@ -383,14 +383,18 @@ bool carrier_make(Cone *c, Stream *s, StreamFold *f)
         end.to[old.n] = d->node;
         old.n = cur.n = end.n = old.n + 1;
     }
-    Moved advance = sum_moved(c, body, &old, &cur), finish = sum_moved(c, body, &cur, &end);
     f->rank = probe_rank(c, body);
+    Moved advance = not_moved, finish = not_moved;
+    if (f->rank >= 1) {                  /* the samples have shown that there are not too many ways down */
+        advance = sum_moved(c, body, &old, &cur);
+        finish = sum_moved(c, body, &cur, &end);
+    }
     if (advance.ratio == NONE || finish.ratio == NONE || f->rank < 1 || f->rank > 1 + (advance.n > finish.n ? advance.n : finish.n)) {
         refuse_cone(c, body, f->node, f->rank < 0 ? "its dependence on the folds before it could not be sampled"
             : f->rank > 4 ? "as a function of the folds before it it has a rank above 4: two passes" : "of finite rank, but in no form that factors are known for");
         return false;
     }
-    if (!exponents_bounded(c, body, 0)) { refuse_cone(c, body, f->node, "no pivot bounds its exponent: a partial sum could overflow"); return false; }
+    if (!exponents_bounded(c, body, &(int){ WALK_STEPS })) { refuse_cone(c, body, f->node, "no pivot bounds its exponent: a partial sum could overflow"); return false; }
     f->advance = advance.ratio;
     f->finish = finish.ratio;
     if (!terms_make(c, s, f, &advance, true) || !terms_make(c, s, f, &finish, false)) { refuse_cone(c, body, f->node, "its carrier needs too many sums"); return false; }

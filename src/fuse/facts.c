@@ -137,6 +137,7 @@ void facts_find(Planner *p)
     p->spread = NEWS(p->arena, uint8_t, n);
     p->inner = NEWS(p->arena, uint8_t, n);
     p->uses = NEWS(p->arena, int, n);
+    p->walked = NEWS(p->arena, int, n);
     p->folds = NEWS(p->arena, int, n);
     mark_live(p);
     if (!p->groups) mark_inner(p);

@@ -145,6 +145,7 @@ typedef struct Planner {
     VEC(int) *readers;                  /* by node: groups that read it from memory (recent ones) */
     VEC(int) *writers;                  /* by node: groups that write parts of it (joins, scatters), else its home */
     int stamp;
+    int *walked, walk;                  /* by node: the last walk down to memory that came by it */
 } Planner;
 /* ---- facts.c ------------------------------------------------------------------------------------------------------------------------------------- */
 typedef enum NodeClass { CLASS_free, CLASS_map, CLASS_fold, CLASS_scan, CLASS_dot, CLASS_whole } NodeClass;
@@ -165,7 +166,8 @@ bool group_reaches(Planner *p, const Group *from, const Group *to);      /* Is t
 bool reaches_through_others(Planner *p, const Group *from, const Group *to);     /* one that is not a single edge */
 Dim **identity_index(Planner *p, const Group *q);        /* the index of a point of its space */
 typedef struct Sources { VEC(const Node *) at; } Sources;
-void sources_of(Planner *p, const Node *n, Sources *s, int depth);       /* what n reads through free nodes and bodies; depth: 0 */
+void sources_of(Planner *p, const Node *n, Sources *s);  /* what n reads through free nodes and bodies */
+void sources_below(Planner *p, const Node *n, Sources *s);       /* the same without what this walk, p->walk, has come by already */
 void edges_to(Planner *p, const Node *n, Group *q);      /* from those who write the sources of n to q */
 void group_take(Planner *p, Group *q, Node *n, Dim **coord);             /* n is computed in q, at index coord for each point */
 Dim **index_mapped(Planner *p, int rank, Dim *const *idx, Dim *const *map);      /* idx with map[v] for each variable v of a space */

@@ -72,24 +72,28 @@ Dim **identity_index(Planner *p, const Group *q)
     return idx;
 }
 
-void sources_of(Planner *p, const Node *n, Sources *s, int depth)
+void sources_below(Planner *p, const Node *n, Sources *s)
 {
     for (int i = 0; i < n->nin; i++) {
         const Node *x = n->in[i];
         int home = p->home[x->id];
-        if (home == HOME_free || home == HOME_body) { if (depth < 200) sources_of(p, x, s, depth + 1); }
-        else {
-            bool have = false;
-            for (int j = s->at.n - 1; j >= 0 && j > s->at.n - 64; j--) have |= s->at.at[j] == x;
-            if (!have) vec_push(p->arena, &s->at, x);
-        }
+        if (p->walked[x->id] == p->walk) continue;
+        p->walked[x->id] = p->walk;
+        if (home == HOME_free || home == HOME_body) sources_below(p, x, s);
+        else vec_push(p->arena, &s->at, x);
     }
+}
+
+void sources_of(Planner *p, const Node *n, Sources *s)
+{
+    p->walk++;
+    sources_below(p, n, s);
 }
 
 void edges_to(Planner *p, const Node *n, Group *q)
 {
     Sources s = { 0 };
-    sources_of(p, n, &s, 0);
+    sources_of(p, n, &s);
     for (int i = 0; i < s.at.n; i++) {
         const Node *x = s.at.at[i];
         if (p->writers[x->id].n) for (int w = 0; w < p->writers[x->id].n; w++) group_edge(p, group_of(p, p->writers[x->id].at[w]), q);

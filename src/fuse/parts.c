@@ -16,13 +16,13 @@ static const Cutting few_threads = { 32768, 4 * 32768, 8, false }, many_threads 
 static int64_t size_hint(const Graph *g, const Dim *d) { int64_t n = dim_hint(g, d); return n > 0 ? n : 0; }
 
 /* Is some operand read at every point of n, so that it is no product of things that repeat (a contraction, which has kernels of its own)? */
-static bool reads_all(Graph *g, const Node *n, const Dim *count, int depth)
+static bool reads_all(Graph *g, const Node *n, const Dim *count, int *steps)
 {
     const Dim *own = g_count(g, n);
-    if (n->op == OP_view) return reads_all(g, n->in[0], count, depth + 1);
+    if (n->op == OP_view) return reads_all(g, n->in[0], count, steps);
     if (own != count || n->op == OP_iota || n->op == OP_dims) return false;
-    if (!prim_info[n->op].elementwise || depth > 40) return true;
-    for (int i = 0; i < n->nin; i++) if (reads_all(g, n->in[i], count, depth + 1)) return true;
+    if (!prim_info[n->op].elementwise || --*steps < 0) return true;
+    for (int i = 0; i < n->nin; i++) if (reads_all(g, n->in[i], count, steps)) return true;
     return false;
 }
 
@@ -49,7 +49,8 @@ static int choose_axis(Graph *g, const Cutting *cut, const Node *f, int64_t *ste
     if (!each) return -1;
     *step = (cut->part + each - 1) / each;
     if (*step > 64) *step = (*step + 63) / 64 * 64;
-    return n >= 2 * *step && reads_all(g, x, g_count(g, x), 0) ? axis : -1;
+    int steps = WALK_STEPS;
+    return n >= 2 * *step && reads_all(g, x, g_count(g, x), &steps) ? axis : -1;
 }
 
 /* x with its axis cut into parts. */

@@ -88,7 +88,7 @@ static const char *may_join(Planner *p, Candidate *c, NodeClass class, const cha
     }
     if (why) return why;
     Sources s = { 0 };
-    sources_of(p, n, &s, 0);
+    sources_of(p, n, &s);
     int reads = 0;
     for (int i = 0; i < s.at.n; i++) {
         const Node *x = s.at.at[i];
@@ -133,12 +133,10 @@ bool only_for(Planner *p, const Group *h, const Node *n)
 /* Does q read from memory what h writes a piece of? Then h comes before, whole. */
 static bool reads_pieces(Planner *p, const Group *q, const Group *h)
 {
-    for (int k = 0; k < h->store.n; k++)
-        for (int i = 0; i < q->node.n; i++) {
-            Sources s = { 0 };
-            sources_of(p, q->node.at[i], &s, 0);
-            for (int j = 0; j < s.at.n; j++) if (s.at.at[j] == h->store.at[k].into) return true;
-        }
+    Sources s = { 0 };
+    p->walk++;
+    for (int i = 0; i < q->node.n && h->store.n; i++) sources_below(p, q->node.at[i], &s);
+    for (int k = 0; k < h->store.n; k++) for (int j = 0; j < s.at.n; j++) if (s.at.at[j] == h->store.at[k].into) return true;
     return false;
 }
 
@@ -213,7 +211,7 @@ static int candidates(Planner *p, const Node *n, Group **out, const Node **via, 
 {
     int c = 0;
     Sources s = { 0 };
-    sources_of(p, n, &s, 0);
+    sources_of(p, n, &s);
     for (int pass = 0; pass < (p->fuse ? 2 : 1) && !(pass && c && n->op != OP_fold); pass++)        /* a reduction joins no contraction, but others of the same */
         for (int i = 0; i < s.at.n && c < most; i++) {
             const Node *x = s.at.at[i];
@@ -326,9 +324,11 @@ static void place_scan(Planner *p, Node *n)
 }
 
 /* Follows a fold's body down to what it reads; collects the body's elementwise nodes. False: something reads at every point, so no contraction. */
-typedef struct Body { VEC(Node *) node; const Node *fold; Group *own; Dim *count; bool covered, whole, costly; int again; } Body;   /* own: an elementwise kernel that only feeds the fold */
-static void body_walk(Planner *p, Body *b, Node *n, Dim *const *idx, int depth)
+enum { BODY_STEPS = 8192 };
+typedef struct Body { VEC(Node *) node; const Node *fold; Group *own; Dim *count; bool covered, whole, costly; int again, steps; } Body;   /* steps: left, to a node by each of its ways; own: an elementwise kernel that only feeds the fold */
+static void body_walk(Planner *p, Body *b, Node *n, Dim *const *idx)
 {
+    if (--b->steps < 0) return;
     Dim *at[MAX_RANK];
     bool padded;
     Node *x = (Node *)operand_source(p, n, idx, at, &padded);
@@ -339,7 +339,7 @@ static void body_walk(Planner *p, Body *b, Node *n, Dim *const *idx, int depth)
         vec_push(p->arena, &b->node, x);
         if (count == b->count) b->whole = true;
         else { b->again++; b->costly |= !op_cheap(x->op); }
-        for (int i = x->op == OP_gather ? 1 : 0; i < x->nin; i++) body_walk(p, b, x->in[i], at, depth + 1);
+        for (int i = x->op == OP_gather ? 1 : 0; i < x->nin; i++) body_walk(p, b, x->in[i], at);
         return;
     }
     if (x->op == OP_iota || x->op == OP_dims || (x->op == OP_const && x->rank == 0)) return;
@@ -364,17 +364,18 @@ static bool is_contraction(Planner *p, const Node *f, Body *b)
     const Node *x = f->in[0];
     Dim *idx[MAX_RANK];
     b->fold = f;
+    b->steps = BODY_STEPS;
     b->count = dim_const(p->g, 1);
     for (int k = 0; k < x->rank; k++) { idx[k] = dim_idx(p->g, k, x->dims[k]); b->count = dim_mul(p->g, b->count, x->dims[k]); }
     Dim *at[MAX_RANK];
     bool padded;
     Group *h = group_of(p, p->home[operand_source(p, f->in[0], idx, at, &padded)->id]);
     if (h && h->kind == SUB_map && only_for(p, h, f)) b->own = h;
-    body_walk(p, b, f->in[0], idx, 0);
-    if (b->again && !b->whole && (b->costly || b->again > 4)) {      /* windows over what is dearer to repeat for each than to store */
+    body_walk(p, b, f->in[0], idx);
+    if (b->steps < 0 || (b->again && !b->whole && (b->costly || b->again > 4))) {      /* windows over what is dearer to repeat for each than to store */
         const Node *own = b->node.at[0];
-        *b = (Body){ .fold = f, .count = b->count };
-        body_walk(p, b, f->in[0], idx, 0);
+        *b = (Body){ .fold = f, .count = b->count, .steps = 1 };
+        body_walk(p, b, f->in[0], idx);
         if (!b->covered) refuse(p, own, f, "map_dot", "repeating it for each point costs more than reading it");
     }
     return !b->covered || p->inner[f->id];
@@ -387,7 +388,7 @@ static void place_fold(Planner *p, Node *f)
     for (int i = 0; b.own && i < b.own->node.n; i++) p->home[b.own->node.at[i]->id] = HOME_body;
     if (b.own) b.own->node.n = 0;         /* its provisional kernel is gone */
     Sources s = { 0 };
-    sources_of(p, f, &s, 0);
+    sources_of(p, f, &s);
     for (int i = 0; i < s.at.n; i++) {
         Group *q = group_of(p, p->home[s.at.at[i]->id]);
         Candidate c = { .q = q, .n = f };
@@ -555,7 +556,7 @@ static void mark_stored(Planner *p)
         Node reads = *n;
         if (n->op == OP_scatter) { reads.in++; reads.nin--; }        /* the first operand is copied before; its kernel computes none of the others */
         Sources s = { 0 };
-        sources_of(p, &reads, &s, 0);
+        sources_of(p, &reads, &s);
         for (int i = 0; i < s.at.n; i++) {
             const Node *x = s.at.at[i];
             if (group_of(p, p->home[x->id]) != q || p->writers[x->id].n) stored[x->id] = 1;
@@ -568,7 +569,7 @@ static void mark_stored(Planner *p)
             Node *x = q->store.at[k].node;
             Node probe = { .op = OP_view, .nin = 1, .in = &x };
             Sources s = { 0 };
-            sources_of(p, &probe, &s, 0);
+            sources_of(p, &probe, &s);
             for (int j = 0; j < s.at.n; j++) if (group_of(p, p->home[s.at.at[j]->id]) != q || p->writers[s.at.at[j]->id].n) stored[s.at.at[j]->id] = 1;
         }
     }

@@ -11,15 +11,15 @@
 
 #include <string.h>
 
-enum { MOST_PERMUTED = 1 << 20, DEPTH = 64 };        /* bytes of a constant */
+enum { MOST_PERMUTED = 1 << 20 };        /* bytes of a constant */
 
 typedef struct Shuffle { Graph *g; Arena *arena; int axis; Dim *to, *back; } Shuffle;       /* p and q, over the variable of the axis */
 
-static bool known_now(const Node *n, int depth)
+static bool known_now(const Node *n, int *steps)
 {
     if (n->op == OP_const) return true;
-    if ((!by_element(n) && n->op != OP_view) || depth > DEPTH) return false;
-    for (int i = 0; i < n->nin; i++) if (!known_now(n->in[i], depth + 1)) return false;
+    if ((!by_element(n) && n->op != OP_view) || --*steps < 0) return false;
+    for (int i = 0; i < n->nin; i++) if (!known_now(n->in[i], steps)) return false;
     return true;
 }
 
@@ -44,20 +44,20 @@ static bool is_shuffle(Shuffle *s, Dim *e, int axis, Dim *extent)
 }
 
 /* A shuffle of one of n's axes in what n reads, n being part of what is computed at each point. */
-static bool find_shuffle(Shuffle *s, const Node *n, int depth)
+static bool find_shuffle(Shuffle *s, const Node *n, int *steps)
 {
-    if (depth > DEPTH) return false;
+    if (--*steps < 0) return false;
     if (by_element(n)) {
-        for (int i = 0; i < n->nin; i++) if (find_shuffle(s, n->in[i], depth + 1)) return true;
+        for (int i = 0; i < n->nin; i++) if (find_shuffle(s, n->in[i], steps)) return true;
         return false;
     }
-    if (n->op != OP_view || known_now(n->in[0], 0)) return false;
+    if (n->op != OP_view || known_now(n->in[0], steps)) return false;
     for (int j = 0; j < n->view.nidx; j++)
         for (int k = 0; k < n->rank; k++)
             if (dim_uses(n->view.idx[j], k) && is_shuffle(s, n->view.idx[j], k, n->dims[k])) return true;
     if (n->view.npred || !by_element(n->in[0]) || g_count(s->g, n->in[0]) != g_count(s->g, n)) return false;
     Shuffle below = *s;                  /* a product seen through a view that takes axes of size 1 away */
-    if (!find_shuffle(&below, n->in[0], depth + 1)) return false;
+    if (!find_shuffle(&below, n->in[0], steps)) return false;
     for (int k = 0; k < n->rank; k++)
         if (n->view.idx[below.axis] == dim_idx(s->g, k, n->dims[k]) && n->dims[k] == n->in[0]->dims[below.axis]) {
             Dim *map[MAX_RANK] = { 0 };
@@ -88,15 +88,15 @@ static Node *permuted_const(const Shuffle *s, const Node *n, int axis, Dim *back
 }
 
 /* n with c := q(c) for its axis k. NULL: that would shuffle something else. */
-static Node *unshuffled(const Shuffle *s, Node *n, int k, Dim *points, int depth)
+static Node *unshuffled(const Shuffle *s, Node *n, int k, Dim *points, int *steps)
 {
     Graph *g = s->g;
     Dim *map[MAX_RANK] = { 0 };
-    if (depth > DEPTH) return NULL;
+    if (--*steps < 0) return NULL;
     if (n->op == OP_const) return n->rank && !dim_is(n->dims[k], 1) ? permuted_const(s, n, k, s->back, s->axis) : n;
     if (by_element(n)) {
         Node *in[3], proto = *n;
-        for (int i = 0; i < n->nin; i++) if (!(in[i] = unshuffled(s, n->in[i], k, points, depth + 1))) return NULL;
+        for (int i = 0; i < n->nin; i++) if (!(in[i] = unshuffled(s, n->in[i], k, points, steps))) return NULL;
         proto.in = in;
         g->cur_origin = n->origin;
         return graph_add(g, &proto);
@@ -111,8 +111,8 @@ static Node *unshuffled(const Shuffle *s, Node *n, int k, Dim *points, int depth
     Dim *c = dim_idx(g, k, n->dims[k]);
     g->cur_origin = n->origin;
     if (v.idx[at] == c && x->dims[at] == n->dims[k]) {
-        if (!known_now(x, 0) && (!by_element(x) || g_count(g, x) != points)) return NULL;
-        x = unshuffled(s, x, at, points, depth + 1);
+        if (!known_now(x, steps) && (!by_element(x) || g_count(g, x) != points)) return NULL;
+        x = unshuffled(s, x, at, points, steps);
         return x ? g_view(g, x, n->rank, n->dims, &v) : NULL;
     }
     Dim **idx = NEWS(s->arena, Dim *, v.nidx + 1), *own[MAX_RANK] = { 0 };
@@ -129,9 +129,10 @@ static Node *without_shuffle(Shuffle *s, Node *n)
 {
     Graph *g = s->g;
     bool fold = n->op == OP_fold;
+    int look = WALK_STEPS, make = WALK_STEPS;
     Node *r, *body = fold ? n->in[0] : n;
-    if ((!fold && !by_element(n)) || (fold && n->kind != FOLD_sum) || !find_shuffle(s, body, 0) || (fold && (n->axes >> s->axis & 1))) return NULL;
-    Node *x = unshuffled(s, body, s->axis, g_count(g, body), 0);
+    if ((!fold && !by_element(n)) || (fold && n->kind != FOLD_sum) || !find_shuffle(s, body, &look) || (fold && (n->axes >> s->axis & 1))) return NULL;
+    Node *x = unshuffled(s, body, s->axis, g_count(g, body), &make);
     if (!x) return NULL;
     int axis = s->axis;
     if (fold) {

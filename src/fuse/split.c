@@ -13,6 +13,7 @@ enum { PART_STEPS = 4096, SPLIT_LEAST = 4, ENOUGH_ROWS = 8 };        /* places o
 
 /* Values at the points of a space: what stands in place of a node there. by_part: its first axis counts parts. */
 typedef struct Stand { const Node *node; Node *by; bool by_part; } Stand;
+enum { MOST_STEPS = 1 << 16 };
 typedef struct Splitting {
     Graph *g; Arena *arena; const Cascade *q;
     int nstand; Stand stand[2 * MAX_FOLDS + 1];
@@ -22,6 +23,7 @@ typedef struct Splitting {
     bool fails;                         /* an index uses others */
     bool along;                         /* the space runs along the axis: what differs there is made once, for all folds, with the places that it has in the cascade */
     VEC(Stand) made;
+    int steps;                          /* left, of the nodes that are looked at and made */
 } Splitting;
 
 static bool stands(const Splitting *t, const Node *n)
@@ -30,10 +32,11 @@ static bool stands(const Splitting *t, const Node *n)
     return false;
 }
 
-static bool needs_stand(const Splitting *t, const Node *n, int depth)
+static bool needs_stand(Splitting *t, const Node *n)
 {
     if (stands(t, n)) return true;
-    for (int i = 0; i < n->nin && depth < 60 && n->op != OP_fold; i++) if (needs_stand(t, n->in[i], depth + 1)) return true;
+    t->fails |= --t->steps < 0;
+    for (int i = 0; i < n->nin && !t->fails && n->op != OP_fold; i++) if (needs_stand(t, n->in[i])) return true;
     return false;
 }
 
@@ -89,7 +92,7 @@ static Node *at_points(Splitting *t, Node *n, Dim *const *idx)
     Dim *at[MAX_RANK] = { 0 };
     for (int i = 0; i < t->nstand && !t->fails; i++)
         if (t->stand[i].node == n) return t->stand[i].by->rank ? view_at_points(t, t->stand[i].by, idx, t->stand[i].by_part) : g_expand(g, t->stand[i].by, t->rank, t->dims);
-    if (!needs_stand(t, n, 0)) return view_at_points(t, n, idx, false);
+    if (!needs_stand(t, n)) return view_at_points(t, n, idx, false);
     if (n->op == OP_view) {
         for (int k = 0; k < n->view.nidx; k++) at[k] = dim_subst(g, n->view.idx[k], n->rank, idx);
         return at_points(t, n->in[0], at);
@@ -100,6 +103,7 @@ static Node *at_points(Splitting *t, Node *n, Dim *const *idx)
     if (!space_of(&own, n, idx)) return node_remade(t, n, idx);
     Stand made = { n, node_remade(&own, n, idx), false };
     t->fails |= own.fails;
+    t->steps = own.steps;
     t->made = own.made;
     if (t->fails) return n;
     vec_push(t->arena, &t->made, made);
@@ -152,7 +156,7 @@ static bool cascade_split(Arena *a, Graph *g, const Cascade *q, Node **to)
 {
     const Stream *s = &q->stream;
     Dim *n = q->space[s->axis], *parts = dim_ceildiv(g, n, dim_const(g, PART_STEPS));
-    Splitting t = { .g = g, .arena = a, .q = q, .along = true };
+    Splitting t = { .g = g, .arena = a, .q = q, .along = true, .steps = MOST_STEPS };
     Node *part[MAX_FOLDS] = { NULL };
     for (int i = 0; i < s->nfold; i++) {             /* a maximum needs no other; sums count as 1 for one another */
         const StreamFold *f = &s->fold[i];
@@ -164,7 +168,7 @@ static bool cascade_split(Arena *a, Graph *g, const Cascade *q, Node **to)
         stand_add(&t, f->node, f->pivot ? pivot_guarded(g, part[i], false) : g_scalar(g, f->node->dt, 1), f->pivot);
     }
     for (int i = 0; i < s->nfold; i++) to[i] = s->fold[i].pivot ? g_fold(g, FOLD_max, part[i], axis_bit(0), false) : NULL;
-    Splitting merge = { .g = g, .arena = a, .q = q }, end = merge;
+    Splitting merge = { .g = g, .arena = a, .q = q, .steps = MOST_STEPS }, end = merge;
     for (int i = 0; i < s->nfold; i++) {
         const StreamFold *f = &s->fold[i];
         if (!f->pivot) { stand_add(&merge, f->node, g_scalar(g, f->node->dt, 1), false); continue; }

@@ -265,6 +265,10 @@ void argfold_lanes(const Node *n, bool serial, Scalar *acc, int64_t *at, const S
 Scalar combine_value(Combine how, DType t, Scalar old, Scalar x);   /* one update of a scatter, not rounded */
 uint64_t random_word(uint64_t key, uint64_t index);      /* counter hash; the same in kernels */
 
+/* Steps of a walk down from one node that goes to a node by each of its ways. There may be 2^n of them to what lies n nodes below, so such a walk counts its steps,
+ * and takes the answer that changes nothing when they are used up. */
+enum { WALK_STEPS = 4096 };
+
 /* ---- reach.c: what a node's values can be ---------------------------------------------------------------------------------------------- */
 /* All of them are numbers, none infinite, lo <= x <= hi; lo > hi: that is not known. */
 typedef struct Reach { double lo, hi; } Reach;

@@ -111,10 +111,12 @@ KVal *val_ew(Lowering *l, Op op, DType dt, int n, KVal *const *in)
     return val_new(l, &p);
 }
 
+enum { MOST_COST = 1000 };
 /* What it costs to compute v again in a later loop over the same row; operands from outside the loop are there already. */
-int cost_again(const KVal *v)
+static int cost_below(const KVal *v, int *steps)
 {
     int c = 0;
+    if (--*steps < 0) return MOST_COST;
     switch (v->kind) {
     case KV_const: case KV_index: return 0;
     case KV_load: case KV_valid: case KV_check: c = 1; break;
@@ -131,6 +133,8 @@ int cost_again(const KVal *v)
         default: c = 1;
         }
     }
-    for (int i = 0; i < v->nin; i++) if (v->in[i]->block == v->block) c += cost_again(v->in[i]);
-    return c > 1000 ? 1000 : c;
+    for (int i = 0; i < v->nin; i++) if (v->in[i]->block == v->block) c += cost_below(v->in[i], steps);
+    return c > MOST_COST ? MOST_COST : c;
 }
+
+int cost_again(const KVal *v) { return cost_below(v, &(int){ WALK_STEPS }); }

@@ -22,6 +22,7 @@ typedef struct Bounding {
     Dim *start, *end; int steps; bool dry, reads;       /* the block; dry: nothing is made, only found out whether numbers along the axis are read */
     VEC(Spanned) spans;
     VEC(Tested) tests;                       /* of nodes of the cascade, each of which has one index */
+    int left;                                /* steps, of the walks down the body of a fold: where many ways lead to one node, they end */
 } Bounding;
 
 static Range range_both(Graph *g, Range a, Range b)
@@ -55,24 +56,24 @@ static bool is_read(const Lowering *l, const Node *n)
 }
 
 /* An integer node at an index as an expression, or NULL. */
-static Dim *integer_at(const Bounding *b, const Node *n, Dim *const *idx, int depth)
+static Dim *integer_at(Bounding *b, const Node *n, Dim *const *idx)
 {
     Dim *at[MAX_RANK] = { 0 }, *x, *y;
     for (int k = 0; k < n->rank; k++) at[k] = idx[k];
-    if (dtype_is_float(n->dt) || n->dt == DT_bool || depth > 20 || !through_views(b, &n, at)) return NULL;
+    if (dtype_is_float(n->dt) || n->dt == DT_bool || --b->left < 0 || !through_views(b, &n, at)) return NULL;
     switch (n->op) {
     case OP_iota: return at[n->axis];
     case OP_dims: return n->rank == 0 ? n->size[0] : NULL;
     case OP_const: return n->rank == 0 ? dim_const(b->g, scalar_load(n->dt, n->tensor->data).i) : NULL;
-    case OP_cast: return dtype_is_float(n->in[0]->dt) || dtype_size(n->dt) < 4 ? NULL : integer_at(b, n->in[0], at, depth + 1);
+    case OP_cast: return dtype_is_float(n->in[0]->dt) || dtype_size(n->dt) < 4 ? NULL : integer_at(b, n->in[0], at);
     case OP_add: case OP_sub: case OP_mul:
         if (n->dt != DT_i64 && n->dt != DT_i32) return NULL;
-        x = integer_at(b, n->in[0], at, depth + 1);
-        y = x ? integer_at(b, n->in[1], at, depth + 1) : NULL;
+        x = integer_at(b, n->in[0], at);
+        y = x ? integer_at(b, n->in[1], at) : NULL;
         if (!y) return NULL;
         return n->op == OP_add ? dim_add(b->g, x, y) : n->op == OP_sub ? dim_sub(b->g, x, y) : dim_is_const(x) || dim_is_const(y) ? dim_mul(b->g, x, y) : NULL;
     case OP_neg:
-        x = integer_at(b, n->in[0], at, depth + 1);
+        x = integer_at(b, n->in[0], at);
         return x ? dim_mulc(b->g, x, -1) : NULL;
     default: break;
     }
@@ -110,34 +111,34 @@ static Range range_le(const Bounding *b, Dim *x, Dim *y)
 }
 
 /* Where a < b (or a <= b) may hold; an absolute value on the left is two comparisons. */
-static Range range_less(const Bounding *b, const Node *n, Dim *const *idx, bool swapped, bool strict)
+static Range range_less(Bounding *b, const Node *n, Dim *const *idx, bool swapped, bool strict)
 {
     Dim *at[MAX_RANK] = { 0 };
     const Node *a = n->in[swapped], *with = n->in[!swapped];
     Range none = { NULL, NULL };
-    Dim *y = integer_at(b, with, idx, 0), *x;
+    Dim *y = integer_at(b, with, idx), *x;
     if (!y) return none;
     if (strict) y = dim_addc(b->g, y, -1);
     for (int k = 0; k < a->rank; k++) at[k] = idx[k];
     if (!through_views(b, &a, at)) return none;
-    if (a->op == OP_abs && (x = integer_at(b, a->in[0], at, 0))) return range_both(b->g, range_le(b, x, y), range_le(b, dim_mulc(b->g, x, -1), y));
-    x = integer_at(b, a, at, 0);
+    if (a->op == OP_abs && (x = integer_at(b, a->in[0], at))) return range_both(b->g, range_le(b, x, y), range_le(b, dim_mulc(b->g, x, -1), y));
+    x = integer_at(b, a, at);
     return x ? range_le(b, x, y) : none;
 }
 
 /* Where a condition may be `want`. */
-static Range range_when(const Bounding *b, const Node *n, Dim *const *idx, bool want, int depth)
+static Range range_when(Bounding *b, const Node *n, Dim *const *idx, bool want)
 {
     Dim *at[MAX_RANK] = { 0 };
     Range none = { NULL, NULL };
     for (int k = 0; k < n->rank; k++) at[k] = idx[k];
-    if (depth > 20 || !through_views(b, &n, at)) return none;
+    if (--b->left < 0 || !through_views(b, &n, at)) return none;
     switch (n->op) {
     case OP_and: case OP_or: {
-        Range x = range_when(b, n->in[0], at, want, depth + 1), y = range_when(b, n->in[1], at, want, depth + 1);
+        Range x = range_when(b, n->in[0], at, want), y = range_when(b, n->in[1], at, want);
         return (n->op == OP_and) == want ? range_both(b->g, x, y) : range_hull(b->g, x, y);
     }
-    case OP_not: return range_when(b, n->in[0], at, !want, depth + 1);
+    case OP_not: return range_when(b, n->in[0], at, !want);
     case OP_lt: return want ? range_less(b, n, at, false, true) : range_less(b, n, at, true, false);
     case OP_le: return want ? range_less(b, n, at, false, false) : range_less(b, n, at, true, true);
     case OP_eq:
@@ -154,24 +155,24 @@ static bool is_value(const Node *n, double v)
 }
 
 /* Outside of this range n is `neutral`: -inf, or 0. */
-static Range range_of_node(const Bounding *b, const Node *n, Dim *const *idx, double neutral, int depth)
+static Range range_of_node(Bounding *b, const Node *n, Dim *const *idx, double neutral)
 {
     Dim *at[MAX_RANK] = { 0 };
     Range none = { NULL, NULL };
     for (int k = 0; k < n->rank; k++) at[k] = idx[k];
-    if (depth > 40 || !through_views(b, &n, at)) return none;
+    if (--b->left < 0 || !through_views(b, &n, at)) return none;
     bool zero = neutral == 0;
     switch (n->op) {
     case OP_where:
-        if (is_value(n->in[2], neutral)) return range_both(b->g, range_when(b, n->in[0], at, true, 0), range_of_node(b, n->in[1], at, neutral, depth + 1));
-        if (is_value(n->in[1], neutral)) return range_both(b->g, range_when(b, n->in[0], at, false, 0), range_of_node(b, n->in[2], at, neutral, depth + 1));
+        if (is_value(n->in[2], neutral)) return range_both(b->g, range_when(b, n->in[0], at, true), range_of_node(b, n->in[1], at, neutral));
+        if (is_value(n->in[1], neutral)) return range_both(b->g, range_when(b, n->in[0], at, false), range_of_node(b, n->in[2], at, neutral));
         return none;
     case OP_add: case OP_mul:
         if (zero != (n->op == OP_mul)) return none;
-        return range_both(b->g, range_of_node(b, n->in[0], at, neutral, depth + 1), range_of_node(b, n->in[1], at, neutral, depth + 1));
-    case OP_sub: return zero ? none : range_of_node(b, n->in[0], at, neutral, depth + 1);
-    case OP_div: return zero ? range_of_node(b, n->in[0], at, neutral, depth + 1) : none;
-    case OP_exp: return zero ? range_of_node(b, n->in[0], at, -HUGE_VAL, depth + 1) : none;
+        return range_both(b->g, range_of_node(b, n->in[0], at, neutral), range_of_node(b, n->in[1], at, neutral));
+    case OP_sub: return zero ? none : range_of_node(b, n->in[0], at, neutral);
+    case OP_div: return zero ? range_of_node(b, n->in[0], at, neutral) : none;
+    case OP_exp: return zero ? range_of_node(b, n->in[0], at, -HUGE_VAL) : none;
     default: return none;
     }
 }
@@ -183,7 +184,8 @@ void stream_bounds(Lowering *l, Dim *j, Dim *row, Dim *first, Dim *last, Dim **l
     Range all = { NULL, NULL };
     for (int i = 0; i < s->nfold; i++) {
         const StreamFold *f = &s->fold[i];
-        Range r = range_of_node(&b, f->body, f->at, fold_start((FoldKind)f->node->kind, DT_f32).f, 0);
+        b.left = WALK_STEPS;
+        Range r = range_of_node(&b, f->body, f->at, fold_start((FoldKind)f->node->kind, DT_f32).f);
         all = i ? range_hull(l->g, all, r) : r;
     }
     *lo = all.lo ? dim_max(l->g, all.lo, dim_const(l->g, 0)) : NULL;
@@ -412,7 +414,7 @@ static Span numbers_read(const Bounding *b, const Node *n, Dim *const *idx, cons
 static bool span_of(Bounding *b, const Node *n, Dim *const *idx, Span *span)
 {
     Lowering *l = b->l;
-    Dim *at[MAX_RANK] = { 0 }, *e = integer_at(b, n, idx, 0);
+    Dim *at[MAX_RANK] = { 0 }, *e = integer_at(b, n, idx);
     if (e) {
         Dim *lo = corner(b, e, false), *hi = corner(b, e, true);
         if (!lo || !hi) return false;
@@ -446,27 +448,27 @@ static Test test_less(Bounding *b, const Node *x, const Node *y, Dim *const *idx
 }
 
 /* May a condition be `want`? */
-static Test test_new(Bounding *b, const Node *n, Dim *const *idx, bool want, int depth);
-static Test test_when(Bounding *b, const Node *n, Dim *const *idx, bool want, int depth)
+static Test test_new(Bounding *b, const Node *n, Dim *const *idx, bool want);
+static Test test_when(Bounding *b, const Node *n, Dim *const *idx, bool want)
 {
     for (int i = 0; i < b->tests.n; i++) if (b->tests.at[i].n == n && b->tests.at[i].want == want) return b->tests.at[i].test;
-    Tested t = { n, want, test_new(b, n, idx, want, depth) };
+    Tested t = { n, want, test_new(b, n, idx, want) };
     if (!b->dry) vec_push(b->l->arena, &b->tests, t);
     return t.test;
 }
 
-static Test test_new(Bounding *b, const Node *n, Dim *const *idx, bool want, int depth)
+static Test test_new(Bounding *b, const Node *n, Dim *const *idx, bool want)
 {
     Dim *at[MAX_RANK] = { 0 };
     Test none = { 0 };
     for (int k = 0; k < n->rank; k++) at[k] = idx[k];
-    if (depth > 20 || !through_views(b, &n, at)) return none;
+    if (--b->left < 0 || !through_views(b, &n, at)) return none;
     switch (n->op) {
     case OP_and: case OP_or: {
-        Test x = test_when(b, n->in[0], at, want, depth + 1), y = test_when(b, n->in[1], at, want, depth + 1);
+        Test x = test_when(b, n->in[0], at, want), y = test_when(b, n->in[1], at, want);
         return (n->op == OP_and) == want ? test_both(b, x, y) : test_either(b, x, y);
     }
-    case OP_not: return test_when(b, n->in[0], at, !want, depth + 1);
+    case OP_not: return test_when(b, n->in[0], at, !want);
     case OP_lt: return want ? test_less(b, n->in[0], n->in[1], at, true) : test_less(b, n->in[1], n->in[0], at, false);
     case OP_le: return want ? test_less(b, n->in[0], n->in[1], at, false) : test_less(b, n->in[1], n->in[0], at, true);
     case OP_eq:
@@ -477,24 +479,24 @@ static Test test_new(Bounding *b, const Node *n, Dim *const *idx, bool want, int
 }
 
 /* May n be something else than `neutral`? As range_of_node(). */
-static Test test_of_node(Bounding *b, const Node *n, Dim *const *idx, double neutral, int depth)
+static Test test_of_node(Bounding *b, const Node *n, Dim *const *idx, double neutral)
 {
     Dim *at[MAX_RANK] = { 0 };
     Test none = { 0 };
     for (int k = 0; k < n->rank; k++) at[k] = idx[k];
-    if (depth > 40 || !through_views(b, &n, at)) return none;
+    if (--b->left < 0 || !through_views(b, &n, at)) return none;
     bool zero = neutral == 0;
     switch (n->op) {
     case OP_where:
-        if (is_value(n->in[2], neutral)) return test_both(b, test_when(b, n->in[0], at, true, 0), test_of_node(b, n->in[1], at, neutral, depth + 1));
-        if (is_value(n->in[1], neutral)) return test_both(b, test_when(b, n->in[0], at, false, 0), test_of_node(b, n->in[2], at, neutral, depth + 1));
+        if (is_value(n->in[2], neutral)) return test_both(b, test_when(b, n->in[0], at, true), test_of_node(b, n->in[1], at, neutral));
+        if (is_value(n->in[1], neutral)) return test_both(b, test_when(b, n->in[0], at, false), test_of_node(b, n->in[2], at, neutral));
         return none;
     case OP_add: case OP_mul:
         if (zero != (n->op == OP_mul)) return none;
-        return test_both(b, test_of_node(b, n->in[0], at, neutral, depth + 1), test_of_node(b, n->in[1], at, neutral, depth + 1));
-    case OP_sub: return zero ? none : test_of_node(b, n->in[0], at, neutral, depth + 1);
-    case OP_div: return zero ? test_of_node(b, n->in[0], at, neutral, depth + 1) : none;
-    case OP_exp: return zero ? test_of_node(b, n->in[0], at, -HUGE_VAL, depth + 1) : none;
+        return test_both(b, test_of_node(b, n->in[0], at, neutral), test_of_node(b, n->in[1], at, neutral));
+    case OP_sub: return zero ? none : test_of_node(b, n->in[0], at, neutral);
+    case OP_div: return zero ? test_of_node(b, n->in[0], at, neutral) : none;
+    case OP_exp: return zero ? test_of_node(b, n->in[0], at, -HUGE_VAL) : none;
     default: return none;
     }
 }
@@ -507,7 +509,8 @@ bool stream_skips(Lowering *l, Dim *j, Dim *start, Dim *end, int steps, Dim *row
     for (;; b.dry = false) {
         for (int i = 0; i < s->nfold; i++) {
             const StreamFold *f = &s->fold[i];
-            Test t = test_of_node(&b, f->body, f->at, fold_start((FoldKind)f->node->kind, DT_f32).f, 0);
+            b.left = WALK_STEPS;
+            Test t = test_of_node(&b, f->body, f->at, fold_start((FoldKind)f->node->kind, DT_f32).f);
             all = i ? test_either(&b, all, t) : t;
         }
         if (!all.known || !b.reads) return false;

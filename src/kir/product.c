@@ -114,39 +114,40 @@ KSide *product_side(const LoopKernel *k, const KVal *v) { return v->axes & k->pr
 static bool of_cell(const LoopKernel *k, const KVal *v) { return (v->axes & k->product->row.axes) && (v->axes & k->product->col.axes); }
 
 /* What v of one cell of the block needs of a row or a column alone. */
-static void stage(LoopKernel *k, KNest *n, KVal *v)
+static void stage(LoopKernel *k, KNest *n, KVal *v, uint8_t *seen)
 {
-    if (v->kind == KV_const || v->block == k->top) return;
+    if (v->kind == KV_const || v->block == k->top || seen[v->id]) return;
+    seen[v->id] = 1;
     if (!of_cell(k, v)) {
         for (int i = 0; i < n->staged.n; i++) if (n->staged.at[i] == v) return;
         vec_push(k->arena, &n->staged, v);
         return;
     }
-    for (int i = 0; i < v->nin; i++) stage(k, n, v->in[i]);
-    for (int i = 0; i < v->nopnd; i++) stage(k, n, v->opnd[i]);
+    for (int i = 0; i < v->nin; i++) stage(k, n, v->in[i], seen);
+    for (int i = 0; i < v->nopnd; i++) stage(k, n, v->opnd[i], seen);
 }
 
-static void stage_updates(LoopKernel *k, KNest *n, const KLoop *o)
+static void stage_updates(LoopKernel *k, KNest *n, const KLoop *o, uint8_t *seen)
 {
     n->loop[n->nloop++] = o;
     for (int i = 0; i < o->body->stmt.n; i++) {
         const KStmt *s = &o->body->stmt.at[i];
-        if (s->kind == KS_loop) stage_updates(k, n, s->loop);
+        if (s->kind == KS_loop) stage_updates(k, n, s->loop, seen);
         if (s->kind != KS_update) continue;
         vec_push(k->arena, &n->fold, s->fold);
-        if (!s->fold->mul_a) { stage(k, n, s->fold->value); continue; }
-        stage(k, n, s->fold->mul_a);
-        stage(k, n, s->fold->mul_b);
+        if (!s->fold->mul_a) { stage(k, n, s->fold->value, seen); continue; }
+        stage(k, n, s->fold->mul_a, seen);
+        stage(k, n, s->fold->mul_b, seen);
     }
 }
 
 /* Do neighbours of the side lie together in memory, or else those of the sum? */
-static void count_near(const LoopKernel *k, const KVal *v, const Dim *var, int *n)
+static void count_near(const LoopKernel *k, const KVal *v, const Dim *var, int *n, int *steps)
 {
     Dim *c, *rest;
-    if (v->block == k->top) return;
+    if (v->block == k->top || --*steps < 0) return;
     if (v->kind == KV_load && dim_uses(v->at.off, var->var) && dim_linear(k->g, v->at.off, var->var, &c, &rest) && dim_is(c, 1)) ++*n;
-    for (int i = 0; i < v->nin; i++) count_near(k, v->in[i], var, n);
+    for (int i = 0; i < v->nin; i++) count_near(k, v->in[i], var, n, steps);
 }
 
 static void choose_along(LoopKernel *k, KSide *side)
@@ -161,8 +162,8 @@ static void choose_along(LoopKernel *k, KSide *side)
         const KNest *n = &k->product->nest.at[i];
         for (int j = 0; j < n->staged.n; j++) {
             if (product_side(k, n->staged.at[j]) != side) continue;
-            count_near(k, n->staged.at[j], k->par[last].var, &side_near);
-            count_near(k, n->staged.at[j], n->loop[n->nloop - 1]->var, &sum_near);
+            count_near(k, n->staged.at[j], k->par[last].var, &side_near, &(int){ WALK_STEPS });
+            count_near(k, n->staged.at[j], n->loop[n->nloop - 1]->var, &sum_near, &(int){ WALK_STEPS });
         }
     }
     side->along = side_near >= sum_near;
@@ -234,7 +235,7 @@ bool product_choose(LoopKernel *k)
     for (int i = 0; i < k->body->stmt.n; i++) {
         if (k->body->stmt.at[i].kind != KS_loop) continue;
         KNest n = { .nloop = 0 };
-        stage_updates(k, &n, k->body->stmt.at[i].loop);
+        stage_updates(k, &n, k->body->stmt.at[i].loop, NEWS(k->arena, uint8_t, k->nval + 1));
         if (dim_hint(k->g, product_steps(k, &n)) < STEPS_LEAST) { k->product = NULL; return false; }
         vec_push(k->arena, &p->nest, n);
     }

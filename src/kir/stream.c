@@ -69,18 +69,19 @@ static void scratch_store(Lowering *l, int buf, KVal *v, Dim *off)
     block_add(l, l->cur, (KStmt){ .kind = KS_store, .val = v, .buf = buf, .at.off = off });
 }
 
-static bool lanes_apart(const Lowering *l, const KVal *v)
+static bool lanes_apart(const Lowering *l, const KVal *v, int *steps)
 {
     Dim *c, *rest, *lane = l->k->vec_var;
     if (v->kind == KV_load && lane && v->at.off && dim_uses(v->at.off, lane->var) && !(dim_linear(l->g, v->at.off, lane->var, &c, &rest) && dim_is(c, 1))) return true;
-    for (int i = 0; i < v->nin; i++) if (v->in[i]->block == v->block && lanes_apart(l, v->in[i])) return true;
+    if (--*steps < 0) return true;
+    for (int i = 0; i < v->nin; i++) if (v->in[i]->block == v->block && lanes_apart(l, v->in[i], steps)) return true;
     return false;
 }
 
 bool stream_keeps(const Lowering *l, const KVal *v)
 {
     for (int i = 0; i < l->rows.n; i++) if (v->kind == KV_load && v->buf == l->rows.at[i].buf) return true;     /* it is kept */
-    return cost_again(v) > 4 || lanes_apart(l, v);
+    return cost_again(v) > 4 || lanes_apart(l, v, &(int){ WALK_STEPS });
 }
 
 KVal *stream_again(Lowering *l, const Node *n, KVal *v)

@@ -214,6 +214,53 @@ static void test_unread_results(void **state)
                 "d, mask = Dropout(x) top, where = TopK(y, one) }", "f32[6,2] 0..11", "f32[2,2] 8 10 12 14; f32[6,2] 0..11; f32[2,1] 10 14", 0);
 }
 
+/* Steps of max(f(v), v) behind each other, with f(v) = v for the numbers at hand: there are 2^n ways down to where they begin. */
+enum { WAYS = 40 };
+static void ways_add(char *text, const char *from, const char *to, const char *first, const char *then)
+{
+    for (int i = 0; i < WAYS; i++) {
+        char v[32], t[32], f[32], n[32];
+        snprintf(v, sizeof v, i ? "%s%d" : "%s", i ? to : from, i);
+        snprintf(n, sizeof n, i < WAYS - 1 ? "%s%d" : "%s", to, i + 1);
+        snprintf(t, sizeof t, "%st%d", to, i);
+        snprintf(f, sizeof f, then ? "%sf%d" : "%st%d", to, i);
+        text += strlen(text);
+        text += sprintf(text, "%s = %s(%s, %s) ", t, first, v, v);
+        if (then) text += sprintf(text, "%s = %s(%s, two) ", f, then, t);
+        sprintf(text, "%s = Max(%s, %s)\n", n, f, v);
+    }
+}
+
+static void test_many_ways_to_one_value(void **state)
+{
+    (void)state;
+    char text[8 * 1024 + 8 * WAYS * 100];
+    strcpy(text, OPSET(18) "g (float[2,3] x, float[3,2] w) => (float[2,3] y, float s, float[2,2] p, float[2,3] m, float[2,3] c, float[4,3] j) <int64 axis = {1}> {");
+    ways_add(text, "x", "y", "Mul", NULL);
+    ways_add(text, "w", "u", "Mul", NULL);
+    strcat(text, "a = Neg(y) s = ReduceSum<keepdims = 0>(y) p = MatMul(y, u) e = Exp(a) l = Log(e) m = Softmax<axis = 0>(l) c = CumSum(y, axis) j = Concat<axis = 0>(y, x) }");
+    trial_gives(text, "f32[2,3] 1 0 1 1 0 1; f32[3,2] 1 0 1 1 1 0",
+                "f32[2,3] 1 0 1 1 0 1; f32[] 4; f32[2,2] 2 0 2 0; f32[2,3] 0.5; f32[2,3] 1 1 2 1 1 2; f32[4,3] 1 0 1 1 0 1 1 0 1 1 0 1", 0);
+    /* a sum of parts of what is the same along an axis */
+    strcpy(text, OPSET(18) "g (float[512,1] x) => (float s) <int64[2] d = {512, 512}> { e = Expand(x, d)\n");
+    ways_add(text, "e", "y", "Mul", NULL);
+    strcat(text, "s = ReduceSum<keepdims = 0>(y) }");
+    trial_gives(text, "f32[512,1] 1", "f32[] 262144", 0);
+    /* attention: scores, mask and weights */
+    strcpy(text, OPSET(18) "g (float[8,4] q, float[4,32] k, float[32,4] v, float[8,32] mask) => (float[8,4] y, float[8,4] z) <float two = {2}> { s = MatMul(q, k)\n");
+    ways_add(text, "s", "a", "Mul", NULL);
+    ways_add(text, "mask", "b", "Mul", NULL);
+    strcat(text, "c = Add(a, b) w = Softmax(c) y = MatMul(w, v) w2 = Softmax(s)\n");
+    ways_add(text, "w2", "w3", "Add", "Div");
+    strcat(text, "z = MatMul(w3, v) }");
+    trial_gives(text, "f32[8,4] 1; f32[4,32] 0; f32[32,4] 1; f32[8,32] 1", "f32[8,4] 1; f32[8,4] 1", 0);
+    /* what is computed of places */
+    strcpy(text, OPSET(18) "g (float[n] x) => (float[n] y, float[n] z) <int64 zero = {0}, int64 one = {1}, int64 two = {2}> { l = Size(x) r = Range(zero, l, one)\n");
+    ways_add(text, "r", "i", "Add", "Div");
+    strcat(text, "f = Cast<to = 1>(i) y = Add(f, x) z = Gather(x, i) }");
+    trial_gives(text, "f32[9] 8..0", "f32[9] 8; f32[9] 8..0", 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -222,6 +269,7 @@ int main(void)
         cmocka_unit_test(test_epilogue_attributes), cmocka_unit_test(test_epilogue_order), cmocka_unit_test(test_layouts), cmocka_unit_test(test_diamonds),
         cmocka_unit_test(test_parts_used_later), cmocka_unit_test(test_outputs_alone_and_together), cmocka_unit_test(test_reads_elsewhere),
         cmocka_unit_test(test_two_results_of_one_kernel), cmocka_unit_test(test_old_value_is_kept), cmocka_unit_test(test_unread_results),
+        cmocka_unit_test(test_many_ways_to_one_value),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
