@@ -192,7 +192,7 @@ static void print_report(Bench *b, Start cold, Start warm, const char *reference
 static json_t *report_json(Bench *b, Start cold, Start warm, const char *reference, const Difference *d, bool random)
 {
     const Side *u = &b->side[0], *f = &b->side[1];
-    json_t *j = json_pack("{s:s, s:i, s:s, s:i, s:i}", "model", b->c->arg[0], "threads", b->c->cx->opt.threads, "device", program_describe(f->p),
+    json_t *j = json_pack("{s:s, s:i, s:s, s:i, s:i}", "model", text_utf8(b->c->arena, b->c->arg[0]), "threads", b->c->cx->opt.threads, "device", program_describe(f->p),
         "kernels_unfused", u->sum.kernels, "kernels_fused", f->sum.kernels);
     json_object_set_new(j, "coverage_ops", json_real(f->sum.ops ? (double)f->sum.covered_ops / f->sum.ops : 1));
     json_object_set_new(j, "coverage_time", json_real(f->sum.seconds > 0 ? f->sum.covered_seconds / f->sum.seconds : 1));
@@ -242,7 +242,7 @@ static void bench_starts(Cli *c, const Inputs *in, int n, bool json)
         ready[i] = warm.ready_s;
         first[i] = warm.first_s;
     }
-    json_t *j = json ? json_pack("{s:s, s:i, s:i, s:f}", "model", c->arg[0], "threads", c->cx->opt.threads, "starts", n, "cold_compile_ms", cold.ready_s * 1e3) : NULL;
+    json_t *j = json ? json_pack("{s:s, s:i, s:i, s:f}", "model", text_utf8(c->arena, c->arg[0]), "threads", c->cx->opt.threads, "starts", n, "cold_compile_ms", cold.ready_s * 1e3) : NULL;
     if (!json) printf("%-45s %12s %12s\n%-45s %12s\n", arena_fmt(c->arena, "%d starts, %d threads", n, c->cx->opt.threads), "median", "worst", "nothing compiled, waiting for compilers, once", ms_text(c, cold.ready_s * 1e3));
     start_row(c, j, "first_result_cold_ms", "first result with nothing compiled", n, at_once);
     start_row(c, j, "warm_start_ms", "ready with kernels on disk", n, ready);

@@ -71,9 +71,9 @@ static int verdict(Search *s, const char *word, const char *text, const Differen
     bool wrong = strcmp(word, "none") != 0;
     if (on_terminal()) fprintf(stderr, "\r%40s\r", "");
     if (flag_given(s->c, FLAG_json)) {
-        json_t *j = json_pack("{s:s, s:s, s:s, s:i}", "model", s->c->arg[0], "fault", word, "text", text, "programs_tried", s->tries);
+        json_t *j = json_pack("{s:s, s:s, s:s, s:i}", "model", text_utf8(s->c->arena, s->c->arg[0]), "fault", word, "text", text, "programs_tried", s->tries);
         json_object_set_new(j, "decision", decision > 0 ? json_integer(decision) : json_null());
-        json_object_set_new(j, "difference", wrong ? json_string(d->text) : json_null());
+        json_object_set_new(j, "difference", wrong ? json_string(text_utf8(s->c->arena, d->text)) : json_null());
         json_object_set_new(j, "kernels", kernels ? kernels : json_array());
         print_json(j);
     } else {

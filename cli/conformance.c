@@ -354,7 +354,7 @@ int cmd_conformance(Cli *c)
         const Case *k = &s.at.at[i];
         int which = k->verdict == 'p' ? 0 : k->verdict == 'f' ? 1 : 2;
         count[which]++;
-        json_array_append_new(list[which], json_pack("{s:s, s:o}", "case", k->folder, "reason", json_stringn_nocheck(k->reason, strlen(k->reason))));
+        json_array_append_new(list[which], json_pack("{s:s, s:o}", "case", text_utf8(c->arena, k->folder), "reason", json_string(text_utf8(c->arena, k->reason))));
         if (which && !flag_given(c, FLAG_json)) printf("%s %s: %s\n", which == 1 ? "failed" : "skipped", k->folder, k->reason);
     }
     json_decref(list[0]);

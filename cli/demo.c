@@ -141,7 +141,9 @@ static int demo_add_relu(Cli *c)
 int cmd_demo(Cli *c)
 {
     if (!c->narg) {
-        printf("add-relu   A = X + B, Y = max(A, 0): what fusion saves, counted and checked\n");
+        const char *text = "A = X + B, Y = max(A, 0): what fusion saves, counted and checked";
+        if (flag_given(c, FLAG_json)) print_json(json_pack("{s:s}", "add-relu", text));
+        else printf("add-relu   %s\n", text);
         return EXIT_FINE;
     }
     if (strcmp(c->arg[0], "add-relu")) fail(c->cx, E_INVALID, "there is no demo '%s'; sinter demo lists them", c->arg[0]);

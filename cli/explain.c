@@ -84,8 +84,8 @@ int cmd_explain(Cli *c)
     ExplainOptions o = { flag_given(c, FLAG_why), flag_given(c, FLAG_source), flag_value(c, FLAG_source) };
     if (json) {
         json_t *j = explain_json(c->cx, c->arena, p, &o);
-        json_object_set_new(j, "model", json_string(c->arg[0]));
-        if (untimed) json_object_set_new(j, "not_timed", json_string(untimed));
+        json_object_set_new(j, "model", json_string(text_utf8(c->arena, c->arg[0])));
+        if (untimed) json_object_set_new(j, "not_timed", json_string(text_utf8(c->arena, untimed)));
         print_json(j);
         return EXIT_FINE;
     }

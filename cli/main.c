@@ -294,6 +294,13 @@ static int remove_entry(const char *path, const struct stat *st, int what, struc
 
 void remove_tree(const char *dir) { nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS); }
 
+/* Whether a program reads what is printed, also where the command line could not be read to its end. */
+static bool wants_json(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) if (!strcmp(argv[i], "--json")) return true;
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     Ctx cx;
@@ -315,6 +322,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < c.model.n; i++) onnx_close(c.model.at[i]);
     if (c.made_dir[0]) remove_tree(c.made_dir);
     if (st != E_OK) fprintf(stderr, "sinter: %s\n", cx.text);
+    if (st != E_OK && wants_json(argc, argv)) print_json(json_pack("{s:{s:s, s:s}}", "error", "status", status_name(st), "text", text_utf8(arena, cx.text)));
     if (st == E_CANCELLED) x.status = EXIT_CANCELLED;
     else if (st != E_OK) x.status = EXIT_USAGE;
     arena_free(arena);

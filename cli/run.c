@@ -40,7 +40,7 @@ static void write_files(Cli *c, const OnnxModel *m, const Tensor *out, const Inp
         const Tensor *t = i < nout ? &out[i] : &in->t[i - nout];
         ctx_poll(c->cx);
         npy_write(c->cx, path[i], t);
-        if (files) json_array_append_new(files, json_string(path[i]));
+        if (files) json_array_append_new(files, json_string(text_utf8(c->arena, path[i])));
         else printf("%s: %s%s\n", path[i], dtype_info[t->dt].name, shape_str(c->arena, t->rank, t->dims));
     }
 }
@@ -152,9 +152,9 @@ int cmd_run(Cli *c)
     }
     json_t *outputs = json_array();
     for (int i = 0; i < m->graph->nout; i++) json_array_append_new(outputs, tensor_json(m->graph->out[i].name, &out[i], dir ? 0 : 64));
-    json_t *j = json_pack("{s:s, s:o, s:o, s:f, s:i}", "model", c->arg[0], "outputs", outputs, "files", files, "first_run_ms", first, "runs", repeat);
+    json_t *j = json_pack("{s:s, s:o, s:o, s:f, s:i}", "model", text_utf8(c->arena, c->arg[0]), "outputs", outputs, "files", files, "first_run_ms", first, "runs", repeat);
     if (repeat > 1) json_object_set_new(j, "ms", json_real(ms));
-    if (check) json_object_set_new(j, "check", d.same ? json_true() : json_string(d.text));
+    if (check) json_object_set_new(j, "check", d.same ? json_true() : json_string(text_utf8(c->arena, d.text)));
     print_json(j);
     if (behind) compile_behind(c, m, in.t, fuse);
     return d.same ? EXIT_FINE : EXIT_WRONG;

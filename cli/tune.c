@@ -371,7 +371,7 @@ int cmd_tune(Cli *c)
     }
     if (export) exported = records_export(cx, t.records, export);
     if (flag_given(c, FLAG_json)) {
-        print_json(json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "records", path, "trials", t.trials, "library_trials", t.lib, "found", t.found, "modelled", t.modelled, "known", t.known, "imported", imported, "exported", exported));
+        print_json(json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "records", text_utf8(c->arena, path), "trials", t.trials, "library_trials", t.lib, "found", t.found, "modelled", t.modelled, "known", t.known, "imported", imported, "exported", exported));
         return EXIT_FINE;
     }
     if (c->narg) printf("%d trials, %d found faster; records in %s\n", t.trials, t.found, path);

@@ -98,6 +98,7 @@ void text_put(Text *t, const char *s, size_t n);
 /* The only printers of numbers into C source or JSON: shortest form that reads back the same; a C float literal of type f32 or f64
  * ("1.5f", "-INFINITY" is spelt (-__builtin_inff())). */
 void text_float(Text *t, double v, bool is_f32);
+const char *text_utf8(Arena *a, const char *s);           /* s; or, where it is no UTF-8, a copy in which bytes that are none stand as \xFF */
 bool list_has(const char *comma_list, const char *word); /* NULL list: false */
 
 /* ---- rows.c: tables in files: NAME( field, "field", ... ) ------------------------------------------------------------ */

@@ -123,3 +123,27 @@ bool list_has(const char *comma_list, const char *word)
     }
     return false;
 }
+
+/* Bytes of the character at s, or 0: it is no UTF-8 (RFC 3629: shortest forms only, no surrogates, up to U+10FFFF). */
+static int utf8_bytes(const unsigned char *s)
+{
+    int n = s[0] < 0x80 ? 1 : s[0] >= 0xC2 && s[0] < 0xE0 ? 2 : s[0] >= 0xE0 && s[0] < 0xF0 ? 3 : s[0] >= 0xF0 && s[0] < 0xF5 ? 4 : 0;
+    for (int i = 1; i < n; i++) if ((s[i] & 0xC0) != 0x80) return 0;
+    if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] >= 0xA0) || (s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] >= 0x90)) return 0;
+    return n;
+}
+
+const char *text_utf8(Arena *a, const char *s)
+{
+    const char *at = s;
+    for (int n; *at && (n = utf8_bytes((const unsigned char *)at)) > 0;) at += n;
+    if (!*at) return s;
+    Text t = { .arena = a };
+    for (at = s; *at;) {
+        int n = utf8_bytes((const unsigned char *)at);
+        if (n) text_put(&t, at, (size_t)n);
+        else text_add(&t, "\\x%02X", (unsigned)(unsigned char)*at);
+        at += n ? n : 1;
+    }
+    return t.at;
+}

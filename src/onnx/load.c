@@ -34,7 +34,7 @@ static void read_dim(OnnxReader *r, const PbSpan *msg, OnnxDim *d)
                 pb_fail(&p, E_FORMAT, "found %lld, wanted 0 or more", (long long)v);
             *d = (OnnxDim){v, NULL};
         } else {
-            const char *sym = pb_str(&p, r->arena);
+            const char *sym = pb_name(&p, r->arena);
             *d = (OnnxDim){-1, *sym ? sym : NULL};
         }
     }
@@ -122,7 +122,7 @@ static void read_value(OnnxReader *r, const PbSpan *msg, OnnxValue *v)
     pb_open(&p, r->cx, r->base, PB_Value, msg);
     while (pb_next(&p)) {
         if (p.number == PB_Value_name)
-            v->name = pb_str(&p, r->arena);
+            v->name = pb_name(&p, r->arena);
         else
             pb_merge(&p, r->arena, &type);
     }
@@ -245,8 +245,8 @@ static void read_attr(OnnxReader *r, const PbSpan *msg, OnnxAttr *a)
     while (pb_next(&p)) {
         n[p.number] += p.number == PB_Attribute_floats || p.number == PB_Attribute_ints ? pb_elems(&p) : 1;
         switch (p.number) {
-        case PB_Attribute_name: a->name = pb_str(&p, r->arena); break;
-        case PB_Attribute_ref_attr_name: a->ref = pb_str(&p, r->arena); break;
+        case PB_Attribute_name: a->name = pb_name(&p, r->arena); break;
+        case PB_Attribute_ref_attr_name: a->ref = pb_name(&p, r->arena); break;
         case PB_Attribute_type: code = (int)(int32_t)(uint32_t)p.v; break;
         case PB_Attribute_f: a->f = pb_f32(p.v); break;
         case PB_Attribute_i: a->i = (int64_t)p.v; break;
@@ -347,10 +347,10 @@ static void read_node(OnnxReader *r, const PbSpan *msg, OnnxNode *d)
         case PB_Node_input: d->nin++; break;
         case PB_Node_output: d->nout++; break;
         case PB_Node_attribute: d->nattr++; break;
-        case PB_Node_name: d->name = pb_str(&p, r->arena); break;
-        case PB_Node_op_type: d->op = pb_str(&p, r->arena); break;
-        case PB_Node_domain: d->domain = onnx_domain(pb_str(&p, r->arena)); break;
-        case PB_Node_overload: d->overload = pb_str(&p, r->arena); break;
+        case PB_Node_name: d->name = pb_name(&p, r->arena); break;
+        case PB_Node_op_type: d->op = pb_name(&p, r->arena); break;
+        case PB_Node_domain: d->domain = onnx_domain(pb_name(&p, r->arena)); break;
+        case PB_Node_overload: d->overload = pb_name(&p, r->arena); break;
         default: break;
         }
     if (!*d->op) {
@@ -367,8 +367,8 @@ static void read_node(OnnxReader *r, const PbSpan *msg, OnnxNode *d)
     pb_open(&p, r->cx, r->base, PB_Node, msg);
     while (pb_next(&p))
         switch (p.number) {
-        case PB_Node_input: d->in[nin++] = pb_str(&p, r->arena); break;
-        case PB_Node_output: d->out[nout++] = pb_str(&p, r->arena); break;
+        case PB_Node_input: d->in[nin++] = pb_name(&p, r->arena); break;
+        case PB_Node_output: d->out[nout++] = pb_name(&p, r->arena); break;
         case PB_Node_attribute: read_attr(r, &p.bytes, &attr[nattr++]); break;
         default: break;
         }
@@ -392,8 +392,8 @@ static void read_graph(OnnxReader *r, const PbSpan *msg, OnnxGraph *g)
     g->info = NEWS(r->arena, OnnxValue, n[PB_Graph_value_info]);
     while (pb_next(&p))
         switch (p.number) {
-        case PB_Graph_name: g->name = pb_str(&p, r->arena); break;
-        case PB_Graph_doc_string: g->doc = pb_str(&p, r->arena); break;
+        case PB_Graph_name: g->name = pb_name(&p, r->arena); break;
+        case PB_Graph_doc_string: g->doc = pb_name(&p, r->arena); break;
         case PB_Graph_node:
             if (g->nnode % 1024 == 0)
                 ctx_poll(r->cx);
@@ -420,7 +420,7 @@ static void read_opset(OnnxReader *r, const PbSpan *msg, OnnxOpset *o)
     pb_open(&p, r->cx, r->base, PB_Opset, msg);
     while (pb_next(&p)) {
         if (p.number == PB_Opset_domain)
-            o->domain = onnx_domain(pb_str(&p, r->arena));
+            o->domain = onnx_domain(pb_name(&p, r->arena));
         else
             o->version = (int64_t)p.v;
     }
@@ -440,9 +440,9 @@ static void read_function(OnnxReader *r, const PbSpan *msg, OnnxFunction *f)
     pb_open(&p, r->cx, r->base, PB_Function, msg);
     while (pb_next(&p))
         switch (p.number) {
-        case PB_Function_name: f->name = pb_str(&p, r->arena); break;
-        case PB_Function_domain: f->domain = onnx_domain(pb_str(&p, r->arena)); break;
-        case PB_Function_overload: f->overload = pb_str(&p, r->arena); break;
+        case PB_Function_name: f->name = pb_name(&p, r->arena); break;
+        case PB_Function_domain: f->domain = onnx_domain(pb_name(&p, r->arena)); break;
+        case PB_Function_overload: f->overload = pb_name(&p, r->arena); break;
         default: break;
         }
     p.number = 0;
@@ -461,9 +461,9 @@ static void read_function(OnnxReader *r, const PbSpan *msg, OnnxFunction *f)
     pb_open(&p, r->cx, r->base, PB_Function, msg);
     while (pb_next(&p))
         switch (p.number) {
-        case PB_Function_input: f->in[f->nin++] = pb_str(&p, r->arena); break;
-        case PB_Function_output: f->out[f->nout++] = pb_str(&p, r->arena); break;
-        case PB_Function_attribute: f->attr[f->nattr++] = pb_str(&p, r->arena); break;
+        case PB_Function_input: f->in[f->nin++] = pb_name(&p, r->arena); break;
+        case PB_Function_output: f->out[f->nout++] = pb_name(&p, r->arena); break;
+        case PB_Function_attribute: f->attr[f->nattr++] = pb_name(&p, r->arena); break;
         case PB_Function_attribute_proto: read_attr(r, &p.bytes, &attr[f->nattr_default++]); break;
         case PB_Function_node: read_node(r, &p.bytes, &f->node[f->nnode++]); break;
         case PB_Function_opset_import: read_opset(r, &p.bytes, &opset[f->nopset++]); break;
@@ -498,10 +498,10 @@ static void read_model(OnnxReader *r, const PbSpan *msg)
         switch (p.number) {
         case PB_Model_ir_version: m->ir_version = (int64_t)p.v; break;
         case PB_Model_model_version: m->model_version = (int64_t)p.v; break;
-        case PB_Model_producer_name: m->producer = pb_str(&p, r->arena); break;
-        case PB_Model_producer_version: m->producer_version = pb_str(&p, r->arena); break;
-        case PB_Model_domain: m->domain = pb_str(&p, r->arena); break;
-        case PB_Model_doc_string: m->doc = pb_str(&p, r->arena); break;
+        case PB_Model_producer_name: m->producer = pb_name(&p, r->arena); break;
+        case PB_Model_producer_version: m->producer_version = pb_name(&p, r->arena); break;
+        case PB_Model_domain: m->domain = pb_name(&p, r->arena); break;
+        case PB_Model_doc_string: m->doc = pb_name(&p, r->arena); break;
         case PB_Model_graph: pb_merge(&p, r->arena, &graph); break;
         case PB_Model_opset_import: read_opset(r, &p.bytes, &opset[m->nopset++]); break;
         case PB_Model_metadata_props: read_meta(r, &p.bytes, &m->meta_key[m->nmeta], &m->meta_value[m->nmeta]); m->nmeta++; break;

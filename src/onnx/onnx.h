@@ -127,6 +127,7 @@ bool pb_next(Pb *p);                    /* to the next field that proto.def know
 void pb_count(Ctx *cx, const uint8_t *base, PbMessage m, const PbSpan *msg, int n[PB_FIELDS]);
 _Noreturn void pb_fail(const Pb *p, Status code, const char *fmt, ...) PRINTF_LIKE(3, 4);   /* names byte, message and field */
 const char *pb_str(const Pb *p, Arena *a);               /* the field's bytes as a string; refuses a zero byte */
+static inline const char *pb_name(const Pb *p, Arena *a) { return text_utf8(a, pb_str(p, a)); }       /* a name, as text */
 void pb_merge(const Pb *p, Arena *a, PbSpan *msg);       /* appends the field's bytes to a message */
 size_t pb_elems(const Pb *p);           /* elements of a repeated number, 1 when not packed */
 void pb_ints(const Pb *p, int64_t *out);                 /* all pb_elems of them */

@@ -204,7 +204,7 @@ void onnx_tensor_read(OnnxReader *r, const PbSpan *msg, OnnxTensor *t)
             break;
         }
         case PB_Tensor_data_type: t->onnx_dt = (int)(int32_t)(uint32_t)p.v; break;
-        case PB_Tensor_name: t->name = pb_str(&p, r->arena); break;
+        case PB_Tensor_name: t->name = pb_name(&p, r->arena); break;
         case PB_Tensor_raw_data: raw = p.bytes; break;
         case PB_Tensor_segment:
             pb_fail(&p, E_UNSUPPORTED, "%s", r->model ? "a tensor stored in segments" : "found a tensor in segments, a SequenceProto or an OptionalProto; wanted a whole TensorProto");

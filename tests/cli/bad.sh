@@ -136,4 +136,23 @@ expect 0 'y: f32' env SN_CACHE="$T/a-file/cache" "$SINTER" run "$T/good.onnxtxt"
 expect 0 'y: f32' env SN_CACHE=/proc/nowhere "$SINTER" run "$T/good.onnxtxt"
 expect 0 'y: f32' env SN_CACHE= "$SINTER" run "$T/good.onnxtxt"
 refuse 'could not be written' bash -c "'$SINTER' ops >/dev/full"
+
+# ---- what programs read ----------------------------------------------------------------------------------------------------------
+# With --json a failure is an object too, whatever failed, and what is no UTF-8 (names in a file, the file's own) stands as \xFF.
+for c in run explain bench bisect tune conformance demo; do
+    json 'j["error"]["status"] in ("IO", "INVALID") and "none" in j["error"]["text"]' "$SINTER" $c "$T/none" --json
+done
+json 'j["error"]["status"] == "INVALID" and "--nosuch" in j["error"]["text"]' "$SINTER" run "$T/good.onnxtxt" --nosuch --json
+json 'j["error"]["status"] == "COMPILE"' env SN_CC=/nonexistent SN_CACHE= "$SINTER" run "$T/good.onnxtxt" --json
+json '"add-relu" in j' "$SINTER" demo --json
+odd=$T/$(printf 'odd\377').onnx
+python3 -c 'import sys
+msg = lambda n, b: bytes([n << 3 | 2, len(b)]) + b
+port = lambda n: msg(1, n) + msg(2, msg(1, b"\x08\x01" + msg(2, msg(1, b"\x08\x02"))))
+node = msg(1, b"x") + msg(2, b"o\xc3\xa9\xff\xc0\x80\"") + msg(3, b"no\xfede") + msg(4, b"Relu")
+graph = msg(1, node) + msg(2, b"g") + msg(11, port(b"x")) + msg(12, port(b"o\xc3\xa9\xff\xc0\x80\""))
+open(sys.argv[1].encode("utf-8", "surrogateescape"), "wb").write(b"\x08\x0a" + msg(7, graph) + msg(8, b"\x10\x15"))' "$odd"
+json 'j["model"].endswith("odd\\xFF.onnx") and j["outputs"][0]["name"] == "o\u00e9\\xFF\\xC0\\x80\""' "$SINTER" run "$odd" --json
+json 'j["segments"][0]["kernels"][0]["operators"] == ["Relu no\\xFEde"]' "$SINTER" explain "$odd" --json
+for c in "bench --threads 1" bisect; do json 'j["model"].endswith("odd\\xFF.onnx")' "$SINTER" $c "$odd" --json; done
 finish

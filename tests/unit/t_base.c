@@ -276,6 +276,13 @@ static void test_text(void **state)
     Text empty = { .arena = a };
     text_add(&empty, "%s", "");
     assert_string_equal(empty.at, "");
+    static const char whole[] = "a\xC3\xA9\xE2\x82\xAC\xED\x9F\xBF\xEE\x80\x80\xF0\x90\x80\x80\xF4\x8F\xBF\xBF";
+    assert_ptr_equal(text_utf8(a, whole), whole);
+    static const char *const odd[][2] = {       /* single continuations, forms that are too long, surrogates, above U+10FFFF, cut at the end */
+        { "\x80z", "\\x80z" }, { "\xC0\xAF", "\\xC0\\xAF" }, { "\xE0\x9F\xBF", "\\xE0\\x9F\\xBF" }, { "\xED\xA0\x80", "\\xED\\xA0\\x80" },
+        { "\xF0\x8F\xBF\xBF", "\\xF0\\x8F\\xBF\\xBF" }, { "\xF4\x90\x80\x80", "\\xF4\\x90\\x80\\x80" }, { "\xF5", "\\xF5" }, { "b\xE2\x82", "b\\xE2\\x82" },
+    };
+    for (size_t i = 0; i < COUNT_OF(odd); i++) assert_string_equal(text_utf8(a, odd[i][0]), odd[i][1]);
     assert_true(list_has("a,bc, d ", "bc") && list_has("a,bc, d ", "d") && list_has("a", "a"));
     assert_false(list_has("a,bc", "b") || list_has(NULL, "a") || list_has("", "") || list_has("a,,b", "") || list_has("ab", "a"));
     arena_free(a);
