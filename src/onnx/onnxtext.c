@@ -202,9 +202,10 @@ static void tx_element(Tx *t, DType dt, uint8_t *dst)
     memcpy(dst, &v, size);
 }
 
-/* The literals of a type below 8 bits, one byte each, to elements. */
+/* The literals of a type below 8 bits, one byte each, to elements; there is one at least. */
 static const void *tx_narrow(Tx *t, DType dt, const uint8_t *found, int64_t n, int64_t count)
 {
+    ASSERT(found);
     int bits = dtype_bits(dt);
     int low = dtype_info[dt].class == 'S' ? -(1 << (bits - 1)) : 0, high = low + (1 << bits) - 1;
     bool fits = n == count;
