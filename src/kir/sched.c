@@ -246,7 +246,7 @@ static void choose_steps(LoopKernel *k, KBlock *b)
 
 /* ---- long sums --------------------------------------------------------------------------------------------------------------------------- */
 /* Added one by one, small addends vanish beside a large single-precision sum. So a sum of many steps is taken in chunks, whose sums are added up apart. */
-enum { SUM_STEPS = 2048, CHUNK_STEPS = 256, CHUNK_DOT = 1024 };     /* the latter for contractions and columns, whose many accumulators would be spilled too often */
+enum { SUM_STEPS = 2048, CHUNK_STEPS = 256, CHUNK_DOT = 1024 };     /* the latter for contractions, whose many accumulators would be spilled too often, and for columns that are likely to be no longer */
 
 bool fold_in_loop(const KFold *f, const KLoop *o)
 {
@@ -285,7 +285,8 @@ static void choose_chunks(LoopKernel *k, KBlock *b)
         choose_chunks(k, o->body);
         int64_t each = sum_steps(k, o, o->body);
         if (o->blocked || loop_steps(k, o, each) <= (k->sub->step ? CHUNK_STEPS : SUM_STEPS)) continue;      /* in parts: no less exact than as a whole */
-        int64_t steps = k->sub->kind == SUB_dot || k->vec_var ? CHUNK_DOT : CHUNK_STEPS;
+        bool once = k->vec_var && dim_hint(k->g, loop_times(o)) * each <= CHUNK_DOT;
+        int64_t steps = k->sub->kind == SUB_dot || once ? CHUNK_DOT : CHUNK_STEPS;
         o->chunk = (each < steps ? steps / each : 1) * loop_unit(k, o);
     }
 }
