@@ -23,6 +23,8 @@ import time
 
 import numpy as np
 
+import sn
+
 START = time.monotonic()
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SINTER = os.path.abspath(os.environ.get("SINTER", os.path.join(HERE, "build", "sinter")))
@@ -50,30 +52,16 @@ WORD = {"f32": "float", "i64": "int64", "bf16": "bfloat16"}
 SIZE = {"f32": 4, "i64": 8, "bf16": 2}
 
 
-class SnTensor(ctypes.Structure):
-    _fields_ = [("dtype", ctypes.c_int), ("rank", ctypes.c_int32), ("dims", ctypes.c_int64 * 16), ("strides", ctypes.c_int64 * 16),
-                ("has_strides", ctypes.c_int32), ("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t), ("owner", ctypes.c_void_p), ("buffer", ctypes.c_void_p), ("offset", ctypes.c_size_t), ("on_device", ctypes.c_int32)]
-
-
-class SnError(ctypes.Structure):
-    _fields_ = [("code", ctypes.c_int), ("text", ctypes.c_char * 1024)]
-
-
-class SnOptions(ctypes.Structure):
-    _fields_ = [("threads", ctypes.c_int32), ("no_fuse", ctypes.c_int32), ("check", ctypes.c_int32), ("interpret", ctypes.c_int32), ("cache", ctypes.c_char_p),
-                ("compiler", ctypes.c_char_p), ("cancel", ctypes.c_void_p), ("device", ctypes.c_char_p), ("background", ctypes.c_int32)]
-
-
 class Program:
     """A case compiled, with its arguments and results on the card. tensors: of torch, or arrays, which are copied there."""
 
     def __init__(self, lib, case, tensors, cache):
-        self.lib, self.err, self.model, self.program, self.buffers = lib, SnError(), ctypes.c_void_p(), ctypes.c_void_p(), []
+        self.lib, self.err, self.model, self.program, self.buffers = lib, sn.Error(), ctypes.c_void_p(), ctypes.c_void_p(), []
         self.keep = text = case.text().encode()
         self.call("sn_model_from_memory", text, ctypes.c_size_t(len(text)), b"case.onnxtxt", ctypes.byref(self.model))
-        self.call("sn_compile", self.model, ctypes.byref(SnOptions(device=DEVICE.encode(), cache=cache.encode())), ctypes.byref(self.program))
+        self.call("sn_compile", self.model, ctypes.byref(sn.Options(device=DEVICE.encode(), cache=cache.encode())), ctypes.byref(self.program))
         self.nin, self.nout = len(case.inputs), len(case.outputs)
-        self.ins, self.outs = (SnTensor * self.nin)(), (SnTensor * self.nout)()
+        self.ins, self.outs = (sn.Tensor * self.nin)(), (sn.Tensor * self.nout)()
         for t, (_, kind, shape), x in zip(self.ins, case.inputs, tensors):
             self.place(t, kind, shape, x)
         self.results = []

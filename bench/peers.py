@@ -12,6 +12,7 @@ settings, in float32 (OpenVINO would take bfloat16 by itself on some processors)
 Values: those of the golden file beside the model where there is one, else ONNX Runtime's without optimisation; |got - want| <= 1e-4 + 1e-3 |want|, or
 what TOLERANCE in the model's folder says; see tolerance()."""
 import argparse, ctypes, glob, json, math, os, select, signal, statistics, struct, subprocess, sys, time
+import sn
 
 ENGINES = ["sinter", "ort", "openvino", "inductor"]
 NAME = {"sinter": "sinter", "ort": "ONNX Runtime", "openvino": "OpenVINO", "inductor": "Inductor"}
@@ -83,19 +84,10 @@ def tolerance(folder):
 
 # ---- engines: each gives (run, outputs): a function that runs once, and one that gives the last results -----------------------
 
-class SnTensor(ctypes.Structure):
-    _fields_ = [("dtype", ctypes.c_int), ("rank", ctypes.c_int32), ("dims", ctypes.c_int64 * 16), ("strides", ctypes.c_int64 * 16),
-                ("has_strides", ctypes.c_int32), ("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t), ("owner", ctypes.c_void_p), ("buffer", ctypes.c_void_p), ("offset", ctypes.c_size_t), ("on_device", ctypes.c_int32)]
-
-
-class SnError(ctypes.Structure):
-    _fields_ = [("code", ctypes.c_int), ("text", ctypes.c_char * 1024)]
-
-
 def start_sinter(folder, data, threads, lib):
     import numpy as np
     os.environ["SN_THREADS"] = str(threads)
-    so, err, code = ctypes.CDLL(lib), SnError(), {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9, "float16": 10, "float64": 11}
+    so, err, code = ctypes.CDLL(lib), sn.Error(), {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9, "float16": 10, "float64": 11}
     name = {v: k for k, v in code.items()}
 
     def check(status):
@@ -106,7 +98,7 @@ def start_sinter(folder, data, threads, lib):
     check(so.sn_model_load(os.path.join(folder, "model.onnx").encode(), ctypes.byref(model), ctypes.byref(err)))
     check(so.sn_compile(model, None, ctypes.byref(program), ctypes.byref(err)))
     nin, nout = so.sn_model_input_count(model), so.sn_model_output_count(model)
-    tin, tout, arrays = (SnTensor * nin)(), (SnTensor * nout)(), list(data.values())
+    tin, tout, arrays = (sn.Tensor * nin)(), (sn.Tensor * nout)(), list(data.values())
     for t, x in zip(tin, arrays):
         t.dtype, t.rank, t.data, t.bytes = code[str(x.dtype)], x.ndim, x.ctypes.data, x.nbytes
         t.dims[:x.ndim] = x.shape
