@@ -153,7 +153,7 @@ static void build_kernels(Ctx *cx, Segment *s)
     for (int i = 0; i < n; i++)
         if (is_built(s, i)) {
             const KernelSource *src = s->part[i].joint ? &s->part[i].joint->src : &s->part[i].src;
-            text[m++] = (KernelText){ .name = src->name, .text = src->code, .cost = s->part[i].loops->cost, .note = &s->part[i].note };
+            text[m++] = (KernelText){ .name = src->name, .text = src->code, .cost = s->part[i].loops->cost, .quick = src->quick, .note = &s->part[i].note };
         }
     s->ntext = m;
     if (!m) return;

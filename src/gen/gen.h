@@ -16,6 +16,7 @@ typedef struct KernelSource {
     bool resident;                      /* no more groups than run at once */
     int cluster;                        /* > 1: so many blocks are a group, and share what each has */
     Dim *local;                         /* bytes of local memory, or NULL */
+    bool quick;                         /* see KernelText */
     bool checks;                        /* may report a data error */
     const char *params, *inside;        /* groups of threads: the parameters before `total`; what is between the braces, without what says which group it is */
 } KernelSource;
@@ -151,7 +152,7 @@ bool rows_whole(const LoopKernel *k);                            /* Does no tile
 /* gen_simt.c: the parallel variables at `point`; the frame around a printed body. blocks: 0, or how many
  * groups are to run at once on a multiprocessor (CUDA only); each: points that a group takes at a time; shared: words of 8 bytes that it
  * shares, named so; cluster: > 1, blocks of a group; local: bytes of shared memory that the launch gives, named room; form: for the comment, or NULL. */
-typedef struct SimtFrame { int threads, blocks; int64_t each; int shared, columns, cluster, local; bool scratch; const char *form, *names; } SimtFrame;     /* names: further declarations, or NULL */
+typedef struct SimtFrame { int threads, blocks; int64_t each; int shared, columns, cluster, local; bool scratch, quick; const char *form, *names; } SimtFrame;     /* names: further declarations, or NULL */
 void print_point(Printer *p);
 /* gen_product.c: the loop over the blocks of a kernel with k->product, and the shared memory that it declares. */
 void print_product(Printer *p, const LoopKernel *k, const SimtWords *w, Text *names);
@@ -197,6 +198,7 @@ typedef struct Rows {
     bool again;                         /* kept values are computed again */
     int soon;                           /* 1: the second cache is asked for the next row while this one is worked on; 2: for half of it */
     bool paired, hinted, crowded;       /* two reductions are made at once; what is read and written once passes the caches; the compiler must not see what it might keep of an earlier loop */
+    bool quick;                         /* memory waits for what is computed: more blocks, in fewer registers each, hide more than what the compiler would move about */
     int here;                           /* the loop being printed */
     const KVal *apart;                  /* a difference in a loop that is joined to the one before: there it is to what the thread has, not to the row's */
 } Rows;

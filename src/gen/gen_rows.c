@@ -618,7 +618,7 @@ bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *words, bo
     print_shift(r);
     print_rows(r);
     print_line(p, "}");
-    SimtFrame f = { .threads = r->w * r->rows, .each = r->rows, .blocks = r->blocks, .cluster = r->cluster };
+    SimtFrame f = { .threads = r->w * r->rows, .each = r->rows, .blocks = r->blocks, .cluster = r->cluster, .quick = r->quick };
     f.form = arena_fmt(a, "rows of %lld: %d threads a row, %d x %d elements each", (long long)r->n, r->w, r->v, r->e);
     if (r->stages) {
         f.form = arena_fmt(a, "%s; a ring of %d pieces of %d bytes%s%s", f.form, r->stages, r->piece, r->once ? arena_fmt(a, ", %d bytes fetched once", r->once) : "",

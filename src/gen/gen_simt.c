@@ -131,7 +131,7 @@ void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource
     out->inside = arena_str(a, t.at + inside);
     text_add(&t, "}\n");
     char name[40];
-    snprintf(name, sizeof name, "k_%016llx", (unsigned long long)hash_bytes(t.at, t.n, (uint64_t)f->threads + (uint64_t)f->blocks * 4096 + (uint64_t)f->cluster * 65536));
+    snprintf(name, sizeof name, "k_%016llx", (unsigned long long)hash_bytes(t.at, t.n, (uint64_t)f->threads + (uint64_t)f->blocks * 4096 + (uint64_t)f->cluster * 65536 + ((uint64_t)f->quick << 32)));
     Text all = { .arena = a };
     gen_head(&all, k, f->form);
     size_t comment = all.n;
@@ -149,6 +149,7 @@ void simt_frame(Printer *p, const SimtWords *w, const SimtFrame *f, KernelSource
     out->local = f->local ? dim_const(k->g, f->local) : NULL;
     out->resident = f->local > 0;
     out->cluster = f->cluster;
+    out->quick = f->quick;
     out->checks = p->checks;
 }
 

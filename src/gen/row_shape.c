@@ -26,10 +26,11 @@ enum { MOST_THREADS = 512, BLOCK = 64,      /* threads of a row, of a block at l
     ROOM = 233472, ROOM_TAKEN = 1024,       /* bytes of shared memory of a multiprocessor; taken of it by each block */
     RING_WORKING = 32, ROWS_AHEAD = 4, PIECES = 3,             /* a ring's rows at most; its pieces of a long row: each costs a barrier, so few and large ones */
     WIDEST = 1024, ENOUGH = 640,            /* threads of a row at most; of a multiprocessor: more have too few registers each */
-    FOUR = 128,                             /* threads of four warps, one for each scheduler */
+    FOUR = 128, THREE = 96,                 /* threads of four warps, one for each scheduler; of three */
     EIGHT = 8, EIGHT_LEAST = 288,           /* vectors of a thread where several things are fetched once: two pieces of four; threads then at least */
     FITTING = 1024, FITTING_ONCE = 512,     /* the same where all threads have the same number of vectors; and some of them are read again by all rows: more in a thread wait less often */
     VECTORS_MOST = 16,
+    PER_BYTE = 7, POWER = 8, ROUGH_POWER = 3, WIDE_OPERATION = 3,      /* instructions that a multiprocessor makes in the time of a byte of memory; of a power of e and the like; on 64 bits */
     LINE = 128 };                           /* bytes of a line of the caches */
 
 /* ---- is it ours? ----------------------------------------------------------------------------------------------------------------------- */
@@ -342,15 +343,6 @@ static bool reads_late(const Rows *r)
     return false;
 }
 
-/* Fewer threads with more of the row each, where more of it is in flight then. */
-static void take_few(Rows *r, int64_t nvec, int besides)
-{
-    const Rows many = *r;
-    const int64_t v = (nvec + FEW_THREADS - 1) / FEW_THREADS;
-    if (v <= VECTORS_MOST && v * words_kept(r, r->again) <= WORDS_MOST) take_shape(r, tight(nvec, v, FEW_THREADS), v, words_kept(r, r->again), common(r, v) + besides);
-    if (in_flight(r) <= in_flight(&many)) *r = many;
-}
-
 bool rows_varies(const Rows *r, const RowSlot *s)
 {
     for (int i = 0; i < r->k->npar; i++) if (dim_uses(s->off, r->k->par[i].var->var)) return true;
@@ -365,6 +357,22 @@ static int alike(const Rows *r)
     return n;
 }
 
+/* 128, but 96 where each of 128 would have up to `slow` vectors, some threads fewer, and all rows read some alike: measured. */
+static int few_threads(const Rows *r, int64_t nvec, int slow)
+{
+    return alike(r) && nvec % FEW_THREADS && nvec / FEW_THREADS + 1 == slow ? THREE : FEW_THREADS;
+}
+
+/* Fewer threads with more of the row each, where more of it is in flight then. */
+static void take_few(Rows *r, int64_t nvec, int besides)
+{
+    const Rows many = *r;
+    const int w = few_threads(r, nvec, EIGHT);
+    const int64_t v = (nvec + w - 1) / w;
+    if (v <= VECTORS_MOST && v * words_kept(r, r->again) <= WORDS_MOST) take_shape(r, tight(nvec, v, w), v, words_kept(r, r->again), common(r, v) + besides);
+    if (in_flight(r) <= in_flight(&many)) *r = many;
+}
+
 /* Short rows: few vectors for each thread, the threads of a warp or some. */
 static bool choose_short(Rows *r)
 {
@@ -377,7 +385,9 @@ static bool choose_short(Rows *r)
         int64_t v = (nvec + w - 1) / w;
         if (v > (few ? VECTORS_ALIKE - (w == 32) : w > 32 && words_outside(r) > COMMON ? VECTORS_COMMON : w == 32 && reductions(r) > 1 ? VECTORS_WAITS : VECTORS)) continue;
         if (v * each > (few && each <= 4 ? WORDS_WELL : WORDS) && !(v == 1 && each <= 96)) continue;
-        take_shape(r, tight(nvec, v, w), v, each, common(r, v) + (few && each <= 4 && (v > VECTORS_WAITS || w > 32) ? FEW_WORKING : 0));
+        const int use = w == FEW_THREADS ? few_threads(r, nvec, 4) : w;
+        v = (nvec + use - 1) / use;
+        take_shape(r, tight(nvec, v, use), v, each, common(r, v) + (few && each <= 4 && (v > VECTORS_WAITS || w > 32) ? FEW_WORKING : 0));
         if (w > FEW_THREADS && !rows_exact(r) && reads_late(r)) take_few(r, nvec, reductions(r) > 1 ? FEW_WORKING : 0);
         return true;
     }
@@ -579,15 +589,17 @@ static bool ring_fits(Rows *r, int w, int cluster, bool again, int once, int *re
     return false;
 }
 
-/* Threads for eight vectors each, where all vectors that rows read alike are fetched once. */
+/* Threads of each block of a pair, up to those that eight vectors each would take: measured. */
+static const struct { int eight, threads; } pair_threads[] = { { 288, 384 }, { 320, 320 }, { 384, 448 }, { 416, 416 }, { 448, 640 }, { 480, 480 }, { 512, 512 }, { 576, 384 } };
+
+/* Threads for about eight vectors each, where all vectors that rows read alike are fetched once. */
 static bool ring_of_eight(Rows *r, int cluster, int once)
 {
     const Sched *want = &r->k->sched;
     int resident = 0, w = (int)((r->n / r->e / cluster + EIGHT - 1) / EIGHT + 31) / 32 * 32;
     if (w < EIGHT_LEAST || want->threads || (want->cluster && cluster != want->cluster) || (want->once && once != want->once - 1)) return false;
     if (cluster > 2 && w < 3 * FOUR) w = 2 * FOUR;      /* warps come in fours: of nine to eleven, some would be waited for. Where more blocks wait for each other, fewer are better */
-    if (cluster <= 2 && w < 2 * FOUR + 64) w = 3 * FOUR;       /* in pairs, of nine, and of eleven or twelve: measured */
-    else if (cluster <= 2 && w > 2 * FOUR + 64 && w <= 3 * FOUR) w = 4 * FOUR;
+    for (size_t i = 0; cluster <= 2 && i < sizeof pair_threads / sizeof *pair_threads; i++) if (w <= pair_threads[i].eight) { w = pair_threads[i].threads; break; }
     for (int again = want->again == 2; again < (want->again == 1 ? 1 : 2); again++)
         if (ring_fits(r, w, cluster, again, once, &resident) && r->blocks == 1) return true;
     return false;
@@ -633,14 +645,30 @@ static bool choose_shape(Rows *r, bool bulk)
     return (bulk && choose_whole(r)) || choose_plain(r, false) || (bulk && ring != NO_RING && choose_ring(r)) || choose_plain(r, true);
 }
 
-/* What is read and written once and is larger than the caches only drives out of them what is read again. But where rows begin inside a line of them, and are not dealt by lines,
- * neighbours share it. What a ring brings did not come through the first one. */
+/* Where the second cache is asked for the next row, what is read and written once, and is larger than it, would only drive that out. But where rows begin inside a line, and are
+ * not dealt by lines, neighbours share it. Elsewhere plain accesses are faster by 1 to 6 %. */
 static bool passes_caches(const Rows *r)
 {
     int64_t n = r->n;
     for (int i = 0; i < r->slot.n; i++) if (!r->shift && n * (int64_t)dtype_size(r->slot.at[i].dt) % LINE) return false;
     for (int i = 0; i < r->k->npar; i++) n *= dim_hint(r->g, r->k->par[i].extent);
-    return !r->stages && n >= STREAM_BYTES / 2;
+    return r->soon && n >= STREAM_BYTES / 2;
+}
+
+/* Are so many operations made on each element that memory waits for them? Roughly: a load, a store or an operation is one instruction; powers and such are several. */
+static bool computes_much(const Rows *r)
+{
+    int64_t n = 0, bytes = 0;
+    for (int i = 0; i < r->slot.n; i++) if (rows_varies(r, &r->slot.at[i])) bytes += (int64_t)dtype_size(r->slot.at[i].dt);
+    for (int l = 0; l < r->nloop; l++)
+        for (int i = 0; i < r->loop[l]->stmt.n; i++) {
+            const KStmt *s = &r->loop[l]->stmt.at[i];
+            if (s->kind != KS_val) { n++; continue; }
+            const KVal *v = s->val;
+            const bool power = v->op == OP_exp || v->op == OP_log || v->op == OP_tanh || v->op == OP_erf || v->op == OP_sigmoid;
+            n += v->kind == KV_load ? 1 : v->kind != KV_ew ? 0 : power ? (v->rough ? ROUGH_POWER : POWER) : v->nin && dtype_size(v->in[0]->dt) == 8 ? WIDE_OPERATION : 1;
+        }
+    return n > bytes * PER_BYTE;
 }
 
 bool rows_shape(Rows *r, bool bulk)
@@ -650,6 +678,7 @@ bool rows_shape(Rows *r, bool bulk)
     if (!r->stages) deal_long(r, bulk);
     if (r->k->sched.pairs) r->paired = r->k->sched.pairs == 1;
     r->hinted = passes_caches(r);
+    r->quick = r->k->sched.effort ? r->k->sched.effort == 1 : computes_much(r);
     /* a thread has few registers, and a text so straight that what the compiler might keep of an earlier loop must be out of its sight for certain */
     r->crowded |= (r->stages || rows_exact(r)) && REGISTERS / (r->w * r->rows * r->blocks) <= LEAST;
     return true;

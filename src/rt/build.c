@@ -171,11 +171,13 @@ typedef struct Item {
     int text, unit;
     uint64_t key;
     double cost;
+    bool quick;
 } Item; /* a kernel to be compiled */
 typedef struct Unit {
     uint64_t key;
     double cost;
     int items;
+    bool quick;
     char src[CACHE_PATH], so[CACHE_PATH];
     const char *argv[MAX_WORDS + 16];
 } Unit;
@@ -192,15 +194,22 @@ static int item_order(const void *pa, const void *pb)
     return a->unit != b->unit ? a->unit - b->unit : a->text - b->text;
 }
 
-/* The dearest first, each to the unit with the least to do; then in the order of units. Sets the units'
- * keys. */
+/* Units for n kernels, `wanted` if that can be: none has more than MAX_UNIT, and none is empty. */
+static int units_count(int wanted, int n)
+{
+    int least = (n + MAX_UNIT - 1) / MAX_UNIT;
+    return wanted < least ? least : wanted < n ? wanted : n;
+}
+
+/* The dearest first, each to the unit of its kind with the least to do; then in the order of units. Sets the
+ * units' keys. */
 static void units_balance(Unit *u, int nu, Item *item, int n)
 {
     qsort(item, (size_t)n, sizeof *item, item_dearer);
     for (int i = 0; i < n; i++) {
-        int best = 0;
-        for (int j = 1; j < nu; j++)
-            if (u[j].cost < u[best].cost)
+        int best = -1;
+        for (int j = 0; j < nu; j++)
+            if (u[j].quick == item[i].quick && (best < 0 || u[j].cost < u[best].cost))
                 best = j;
         item[i].unit = best;
         u[best].cost += item[i].cost;
@@ -264,6 +273,8 @@ static Status units_compile(Builder *b, const char *work, const char *prelude, c
         }
         for (int j = 0; j < b->cc.nargv; j++)
             u[i].argv[n++] = b->cc.argv[j];
+        if (u[i].quick)
+            u[i].argv[n++] = b->tools.quick;
         u[i].argv[n++] = "-o";
         u[i].argv[n++] = u[i].so;
         u[i].argv[n++] = u[i].src;
@@ -311,8 +322,11 @@ static Status units_take(Builder *b, const char *work, const KernelText *k, cons
 static Status build_missing(Builder *b, const char *prelude, const KernelText *k, Item *item, int n,
                             BuildStats *stats, volatile int *cancel, RtError *e)
 {
-    int nu = (n + MAX_UNIT - 1) / MAX_UNIT;
-    nu = nu > b->jobs ? nu : n < b->jobs ? n : b->jobs;
+    int nquick = 0;
+    for (int i = 0; i < n; i++)
+        nquick += item[i].quick;
+    const int quick = units_count((int)((int64_t)b->jobs * nquick / n), nquick);
+    const int nu = units_count(b->jobs - quick, n - nquick) + quick;
     char work[CACHE_PATH], why[256];
     Status st = E_OK;
     Unit *u = block_alloc((size_t)nu * sizeof *u);
@@ -322,6 +336,8 @@ static Status build_missing(Builder *b, const char *prelude, const KernelText *k
         goto done;
     }
     memset(u, 0, (size_t)nu * sizeof *u);
+    for (int i = 0; i < quick; i++)
+        u[i].quick = true;
     units_balance(u, nu, item, n);
     for (int apart = 0; apart < 2; apart++) {
         bool full = false;
@@ -473,7 +489,8 @@ static Status kernels_get(Builder *b, const char *prelude, int n, const KernelTe
         else
             item[missing++] = (Item){ .text = first[j],
                                       .key = key[j],
-                                      .cost = t->cost > 0 ? t->cost : (double)strlen(t->text) };
+                                      .cost = t->cost > 0 ? t->cost : (double)strlen(t->text),
+                                      .quick = t->quick && b->tools.quick };
     }
     pthread_mutex_unlock(&b->lock);
     if (st)

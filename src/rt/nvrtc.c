@@ -89,6 +89,7 @@ Status nvrtc_open(Nvrtc **out, const Options *opt, const char *arch, RtError *e)
     flag_add(v, "--std=c++17");
     flag_add(v, "--fmad=false");            /* a product and a sum are two roundings unless the text says fma */
     flag_add(v, "--ptxas-options=-v");
+    v->tools.quick = "--ptxas-options=-O1";
     flag_add(v, "-w");
     *out = v;
     return E_OK;

@@ -32,9 +32,9 @@ typedef void (*KernelFn)(void *const *buf, const int64_t *arg, void *scratch, in
  *   err: 4 words as above (OpenCL: object, then byte offset), all 0 before the list runs,
  *   OpenCL only, when Launch.local > 0: so many bytes of local memory (CUDA: dynamic shared memory). */
 
-/* One function. key: hash of text (0: computed); cost: relative compile effort; note: NULL, or gets a line for the report (registers, shared memory ...), owned
- * by the device. */
-typedef struct KernelText { const char *name, *text; uint64_t key; double cost; const char **note; } KernelText;
+/* One function. key: hash of text (0: computed); cost: relative compile effort; quick: the compiler is to move little about (Toolchain.quick); note: NULL, or gets a
+ * line for the report (registers, shared memory ...), owned by the device. */
+typedef struct KernelText { const char *name, *text; uint64_t key; double cost; bool quick; const char **note; } KernelText;
 typedef struct Kernel Kernel;           /* a built kernel; owned by its device's cache until device close */
 
 typedef struct Launch {
@@ -158,6 +158,7 @@ typedef struct Builder Builder;
 typedef struct Toolchain {
     const char *program, *missing;      /* NULL: there is none; missing says what is not there */
     const char *const *flag; int nflag; /* borrowed while the builder lives */
+    const char *quick;                  /* a further flag for kernels of which that is asked, or NULL */
     void *of;                           /* handed to the functions */
     void *(*load)(void *of, const char *path, char *why, size_t nwhy);
     void *(*symbol)(void *of, void *unit, const char *name);

@@ -210,6 +210,15 @@ END
 equal "$T/wrap.onnxtxt" -d n=100        # a product that wraps is negative, whatever the compiler takes for granted
 equal "$T/pad.onnxtxt"                  # a row that is all padding has the padding's value
 
+# where memory waits for what is computed, the compiler is told to move little about: those kernels are a unit of their own
+case_of powers 'bfloat16[m,1024] x, int64[m] label, bfloat16[m,1024] z' 'bfloat16[m,1024] dx, bfloat16[m,1024] y' 'axis = Constant<value_ints = [1]>()  depth = Constant<value_int = 1024>()
+    values = Constant<value_floats = [0.0, 1.0]>()  w = Cast<to = 1>(x)  lse = ReduceLogSumExp<keepdims = 1>(w, axis)  s = Sub(w, lse)  p = Exp(s)  h = OneHot<axis = 1>(label, depth, values)
+    q = Sub(p, h)  dx = Cast<to = 16>(q)  y = Softmax<axis = -1>(z)'
+printf '#!/bin/bash\necho "$@" >>"%s"\nexec "%s" "$@"\n' "$T/commands" "$SN_KERNEL_COMPILER" >"$T/recorder"
+chmod +x "$T/recorder"
+SN_KERNEL_COMPILER=$T/recorder expect 0 'equal to the reference interpreter' "$SINTER" run "$T/powers.onnxtxt" -d m=5 --check --device cuda
+ok 'two units, one of them quick' test "$(grep -c -- ' -o ' "$T/commands") $(grep -c -- '--ptxas-options=-O1 -o ' "$T/commands")" = '2 1'
+
 # tune: the fastest of the candidates that are right is recorded, and used by the next run; an interrupt loses nothing that was found
 tune() { env SN_RECORDS="$T/tuned.sqlite" FAKE_CUDA=best=64 "$@"; }
 case_of tuned 'float[m,n] x' 'float[m,n] y' 'e = Abs(x)  y = Sqrt(e)'
