@@ -62,6 +62,7 @@ static void catch_signals(void)
     sigaction(SIGTERM, &a, NULL);
     sigaction(SIGALRM, &a, NULL);
     signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_IGN);           /* a limit on the sizes of files is an error of the write, as a full disk is */
 }
 
 typedef struct Interp { const OnnxModel *m; const Tensor *in; Tensor *out; Arena *a; } Interp;

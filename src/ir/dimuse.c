@@ -8,11 +8,8 @@ enum { DIM_WINDOW = 64 }; /* longer windows are not looked at, step by step */
 
 /* ---- values -------------------------------------------------------------------------------------------- */
 
-static int64_t wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
-static int64_t wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
-
-/* The value of symbol k is the int64_t at syms + k * stride. */
-static int64_t dim_value(const Dim *d, const char *syms, size_t stride, const int64_t *vars)
+/* The value of symbol k is the int64_t at syms + k * stride. It wraps, and says so. */
+static int64_t dim_value(const Dim *d, const char *syms, size_t stride, const int64_t *vars, bool *wraps)
 {
     int64_t a, b, v;
     switch (d->kind) {
@@ -21,8 +18,8 @@ static int64_t dim_value(const Dim *d, const char *syms, size_t stride, const in
         for (int k = 0; k < d->n; k++) {
             a = d->term[k].coef;
             for (int j = 0; j < d->term[k].n; j++)
-                a = wrap_mul(a, dim_value(d->term[k].factor[j], syms, stride, vars));
-            v = wrap_add(v, a);
+                *wraps |= __builtin_mul_overflow(a, dim_value(d->term[k].factor[j], syms, stride, vars, wraps), &a);
+            *wraps |= __builtin_add_overflow(v, a, &v);
         }
         return v;
     case DIM_sym: ASSERT(syms); return *(const int64_t *)(const void *)(syms + stride * (size_t)d->var);
@@ -32,8 +29,8 @@ static int64_t dim_value(const Dim *d, const char *syms, size_t stride, const in
     case DIM_min:
     case DIM_max: break;
     }
-    a = dim_value(d->a, syms, stride, vars);
-    b = dim_value(d->b, syms, stride, vars);
+    a = dim_value(d->a, syms, stride, vars, wraps);
+    b = dim_value(d->b, syms, stride, vars, wraps);
     if (d->kind == DIM_min) return a < b ? a : b;
     if (d->kind == DIM_max) return a > b ? a : b;
     if (b <= 0) return 0; /* only where a size is 0, and then nothing is read there */
@@ -43,14 +40,21 @@ static int64_t dim_value(const Dim *d, const char *syms, size_t stride, const in
 
 int64_t dim_eval(const Dim *d, const int64_t *syms, const int64_t *vars)
 {
-    return dim_is_const(d) ? d->c : dim_value(d, (const char *)syms, sizeof *syms, vars);
+    return dim_is_const(d) ? d->c : dim_value(d, (const char *)syms, sizeof *syms, vars, &(bool){ false });
 }
 
 int64_t dim_hint(const Graph *g, const Dim *d)
 {
     ASSERT(d->idx_mask == 0);
     if (dim_is_const(d)) return d->c;
-    return dim_value(d, g->sym.n ? (const char *)&g->sym.at[0].hint : NULL, sizeof(Sym), NULL);
+    return dim_value(d, g->sym.n ? (const char *)&g->sym.at[0].hint : NULL, sizeof(Sym), NULL, &(bool){ false });
+}
+
+bool dim_fits(const Graph *g, const Dim *d)
+{
+    bool wraps = false;
+    if (!dim_is_const(d)) dim_value(d, g->sym.n ? (const char *)&g->sym.at[0].hint : NULL, sizeof(Sym), NULL, &wraps);
+    return !wraps;
 }
 
 bool dim_open(const Dim *d)

@@ -393,6 +393,7 @@ static Node *node_intern(Graph *g, const Node *proto)
     uint64_t h = node_hash(proto);
     Node *n = set_get(&g->tables->node, h, node_same, proto);
     if (n) return n;
+    for (int k = 0; k < proto->rank; k++) if (!dim_fits(g, proto->dims[k])) fail(g->cx, E_INVALID, "a size does not fit in 64 bits");
     Arena *a = g->arena;
     n = arena_copy(a, proto, sizeof *n);
     n->id = g->node.n;

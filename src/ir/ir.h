@@ -72,6 +72,7 @@ bool dim_decide_eq(Graph *g, Dim *a, Dim *b, const char *why);
 bool dim_decide_lt(Graph *g, Dim *a, Dim *b, const char *why);
 int64_t dim_decide_value(Graph *g, Dim *d, const char *why);     /* specialises: guard d == hint */
 int64_t dim_hint(const Graph *g, const Dim *d);          /* the value for the hints; for cost estimates only, records nothing */
+bool dim_fits(const Graph *g, const Dim *d);             /* Is it computed for the hints without leaving 64 bits? */
 
 /* ---- graph.c: nodes ------------------------------------------------------------------------------------------------------- */
 typedef enum Op {

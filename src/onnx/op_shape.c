@@ -258,12 +258,13 @@ void op_split(OpCall *o)
     if (!dim_same(o, at, all)) fail(o->cx, E_INVALID, "the parts do not add up to axis %d of %s", axis, dims_str(g, x->rank, x->dims));
 }
 
+static const int64_t far_off = (int64_t)1 << 60;        /* no axis is as long */
+
 /* A bound of a slice within [lo, hi]; negative ones count from the end. Bounds far outside stand for "to the end". */
 static Dim *slice_bound(OpCall *o, Dim *v, Dim *size, Dim *lo, Dim *hi)
 {
-    const int64_t far = (int64_t)1 << 60;
-    if (dim_is_const(v) && v->c >= far) return hi;
-    if (dim_is_const(v) && v->c <= -far) return lo;
+    if (dim_is_const(v) && v->c >= far_off) return hi;
+    if (dim_is_const(v) && v->c <= -far_off) return lo;
     if (dim_less(o, v, c_dim(o, 0))) {
         v = dim_add(o->g, v, size);
         return dim_less(o, v, lo) ? lo : v;
@@ -276,7 +277,7 @@ static Node *slice_axis(OpCall *o, Node *x, int axis, Dim *start, Dim *end, int6
     Graph *g = o->g;
     Dim *size = x->dims[axis], *zero = c_dim(o, 0), *count, *last = dim_addc(g, size, -1);
     if (step == 0) fail(o->cx, E_INVALID, "the step along axis %d is 0", axis);
-    if (step == INT64_MIN) step++;
+    step = step > far_off ? far_off : step < -far_off ? -far_off : step;
     if (dim_is(size, 0)) return x;
     if (step > 0) {
         start = slice_bound(o, start, size, zero, size);

@@ -56,7 +56,7 @@ static void window_explicit(OpCall *o, Window *w, int j, int64_t before, int64_t
 {
     Graph *g = o->g;
     Dim *extent = dim_addc(g, dim_mulc(g, dim_addc(g, w->kernel[j], -1), w->dilation[j]), 1);
-    Dim *room = dim_sub(g, dim_addc(g, w->in[j], before + after), extent), *stride = dim_const(g, w->stride[j]);
+    Dim *room = dim_sub(g, dim_addc(g, dim_addc(g, w->in[j], before), after), extent), *stride = dim_const(g, w->stride[j]);
     w->before[j] = dim_const(g, before);
     w->after[j] = dim_const(g, after);
     Dim *most = ceil_mode ? dim_min(g, dim_addc(g, dim_ceildiv(g, room, stride), 1), dim_ceildiv(g, dim_addc(g, w->in[j], before), stride))

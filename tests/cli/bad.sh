@@ -125,6 +125,28 @@ ln -sf ../w.bin "$T/in/link.bin"
 external "$T/in/bad.onnx" link.bin
 refuse 'bad.onnx.*' "$SINTER" run "$T/in/bad.onnx"
 
+# Numbers so large that sizes leave 64 bits, and steps beyond any axis.
+far=9223372036854775807
+while read -r text; do
+    model far <<<"$head_of
+$text"
+    for how in --interpreter --wait --check; do refuse 'fit in 64 bits|than an address can count' "$SINTER" run "$T/far.onnxtxt" -d a=10 $how; done
+done <<END
+m (float[1,1,a] x) => (float[n,c,b] y) { y = MaxPool<kernel_shape=[2],strides=[$far]>(x) }
+m (float[1,1,a] x) => (float[n,c,b] y) { y = MaxPool<kernel_shape=[2],pads=[$far,$far]>(x) }
+m (float[1,1,a] x) => (float[n,c,b] y) { y = MaxPool<kernel_shape=[2],dilations=[$far],ceil_mode=1>(x) }
+m (float[a] x) => (float[b] y) <int64[1] p={4611686018427387904}> { t = Tile(x, p) y = Relu(t) }
+m (float[a] x) => (float[b] y) <int64[1] p={1844674407370955162}> { t = Tile(x, p) y = Relu(t) }
+END
+model step <<END
+$head_of
+m (float[a] x) => (float[b] y, float[c] z) <int64[1] s={-$far}, int64[1] l={-1}, int64[1] e={$far}, int64[1] ax={0}, int64[1] st={$far}, int64[1] back={-$far}> {
+  y = Slice(x, s, e, ax, st)
+  z = Slice(x, l, s, ax, back) }
+END
+for how in --interpreter --wait --check; do ok "steps beyond the axis, $how" bash -c "'$SINTER' run '$T/step.onnxtxt' -d a=9 $how -i x=random:3"; done
+expect 0 'z: f32\[1\]' "$SINTER" run "$T/step.onnxtxt" -d a=9
+
 # ---- the machine -----------------------------------------------------------------------------------------------------------------
 refuse '/nonexistent' env SN_CC=/nonexistent SN_CACHE= "$SINTER" run "$T/good.onnxtxt"
 expect 0 'y: f32' env SN_CC=/nonexistent SN_CACHE= "$SINTER" run "$T/good.onnxtxt" --interpreter
@@ -136,6 +158,8 @@ expect 0 'y: f32' env SN_CACHE="$T/a-file/cache" "$SINTER" run "$T/good.onnxtxt"
 expect 0 'y: f32' env SN_CACHE=/proc/nowhere "$SINTER" run "$T/good.onnxtxt"
 expect 0 'y: f32' env SN_CACHE= "$SINTER" run "$T/good.onnxtxt"
 refuse 'could not be written' bash -c "'$SINTER' ops >/dev/full"
+refuse 'y.npy: File too large' bash -c "ulimit -f 1; '$SINTER' run '$T/good.onnxtxt' -d N=10000 --interpreter -o '$T/large'"
+ok 'a cache that takes no files' bash -c "ulimit -f 1; SN_CACHE='$T/small' '$SINTER' run '$T/good.onnxtxt' --interpreter"
 
 # ---- what programs read ----------------------------------------------------------------------------------------------------------
 # With --json a failure is an object too, whatever failed, and what is no UTF-8 (names in a file, the file's own) stands as \xFF.
