@@ -291,7 +291,7 @@ static Node *resize_axis(OpCall *o, const ResizeSpec *s, Node *x, int axis)
     DType dt = x->dt;
     ResizeNear r = resize_near(o, s, a, dt);
     Node *y = NULL, *zero = g_scalar(g, dt, 0), *one = g_scalar(g, dt, 1);
-    if (s->antialias && dim_decide_lt(g, a->p, a->q, "a scale below 1")) {
+    if (s->antialias && dim_decide_lt(g, a->p, a->q, "a scale below 1") && dim_decide_lt(g, dim_const(g, 0), a->p, "a scale of 0, for nothing")) {
         if (x->rank + 1 > MAX_RANK) op_unsupported(o, "antialiasing of rank %d", x->rank);
         double scale = (double)dim_decide_value(g, a->p, "an antialiased scale") / (double)dim_decide_value(g, a->q, "an antialiased scale");
         double reach = s->mode == 'l' ? 1 : 2;

@@ -187,6 +187,12 @@ static void test_resize_ties(void **state)
     trial_gives(OPSET(18) "g (float[1,1,26] x, float[1,1,64] z) => (float[1,1,64] y, float[1,1,26] w) <int64[3] n = {1, 1, 64}, int64[3] m = {1, 1, 26}> {\n"
                 "y = Resize<mode = \"nearest\", coordinate_transformation_mode = \"asymmetric\", nearest_mode = \"floor\">(x, , , n)\n"
                 "w = Resize<mode = \"nearest\", coordinate_transformation_mode = \"asymmetric\", nearest_mode = \"floor\">(z, , , m) }", in, want, 0);
+    static const char *const how[] = { "mode = \"linear\", antialias = 1", "mode = \"cubic\", antialias = 1", "mode = \"linear\"", "mode = \"nearest\"" };
+    for (size_t i = 0; i < COUNT_OF(how); i++) {         /* to nothing: a filter stretched by 1/0 */
+        char text[300];
+        snprintf(text, sizeof text, OPSET(19) "g (float[1,1,26] x) => (float[1,1,0] y) <int64[3] n = {1, 1, 0}> { y = Resize<%s>(x, , , n) }", how[i]);
+        trial_refused(text, "f32[1,1,26] 0..25", E_INVALID, "divided by 0");
+    }
 }
 
 /* ---- gather, scatter ------------------------------------------------------------------------------------------------------------------------------ */
