@@ -32,6 +32,10 @@ void op_hardmax(OpCall *o)
     } else {
         axis = op_axis(o, op_int(o, "axis", -1), x->rank);
     }
+    if (dim_decide_eq(g, flat->dims[axis], dim_const(g, 0), "an axis without elements")) {         /* then there is nothing to mark */
+        o->out[0] = x;
+        return;
+    }
     Node *hot = g2(g, OP_eq, g_iota(g, flat->rank, flat->dims, axis), g_argfold(g, FOLD_argmax, flat, axis, true, false));
     Node *y = g_cast(g, hot, x->dt);
     o->out[0] = flat == x ? y : g_reshape(g, y, x->rank, x->dims);

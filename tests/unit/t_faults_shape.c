@@ -195,6 +195,14 @@ static void test_resize_ties(void **state)
     }
 }
 
+static void test_hardmax_of_nothing(void **state)
+{
+    (void)state;
+    trial_gives(OPSET(13) "g (float[n,m] x) => (float[n,m] y, float[n,m] z) { a = Neg(x) y = Hardmax(a) z = Hardmax<axis = 0>(a) }", "f32[2,3] 3 1 2 0 0 -1", "f32[2,3] 0 1 0 0 0 1; f32[2,3] 0 0 0 1 1 1", 0);
+    trial_gives(OPSET(13) "g (float[n,m] x) => (float[n,m] y) { a = Neg(x) y = Hardmax(a) }", "f32[2,0]", "f32[2,0]", 0);
+    trial_gives(OPSET(13) "g (float[n,m] x) => (float[n,m] y) { a = Neg(x) y = Hardmax(a) }", "f32[0,2]", "f32[0,2]", 0);
+}
+
 /* ---- gather, scatter ------------------------------------------------------------------------------------------------------------------------------ */
 static void test_gather_negative(void **state)
 {
@@ -253,6 +261,7 @@ int main(void)
         cmocka_unit_test(test_slope_from_the_right), cmocka_unit_test(test_gemm_bias), cmocka_unit_test(test_matmul_batches),
         cmocka_unit_test(test_sizes_meet_at_run_time), cmocka_unit_test(test_pad_before_pool), cmocka_unit_test(test_pad_before_conv), cmocka_unit_test(test_pool_ceil),
         cmocka_unit_test(test_resize_ties), cmocka_unit_test(test_gather_negative), cmocka_unit_test(test_scatter_same_place), cmocka_unit_test(test_modulo_in_indices),
+        cmocka_unit_test(test_hardmax_of_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
