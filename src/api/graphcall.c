@@ -330,7 +330,7 @@ static void finish_guarded(Ctx *cx, void *arg)
     OnnxModel *m = g->m;
     if (!g->out.n) fail(cx, E_INVALID, "the graph has no output");
     m->path = "<graph>";
-    m->by_calls = true;
+    m->by_calls = m->by_hand = true;
     m->ir_version = 10;
     m->producer = "sinter";
     m->producer_version = SINTER_VERSION;

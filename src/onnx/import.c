@@ -549,7 +549,7 @@ static void trace_node(Import *im, NameScope *s, const OnnxNode *node)
         const OpRow *row = find_row(im, domain, node->op, version);
         if (!row) fail(cx, E_UNSUPPORTED, "the operator %s%s%s(%lld) has no meaning here", domain, domain[0] ? "." : "", node->op, (long long)version);
         call_row(im, o, row);
-        op_attrs_check(o, im->m->by_calls && (row->formula || strcmp(domain, "sinter") == 0));
+        if (im->m->by_hand) op_attrs_check(o, im->m->by_calls && (row->formula || strcmp(domain, "sinter") == 0));
     }
     for (int j = 0; j < node->nout; j++) {
         if (!node->out[j][0]) continue;

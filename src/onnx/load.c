@@ -588,6 +588,7 @@ void onnx_load(Ctx *cx, OnnxModel *m, const char *path, const void *bytes, size_
         fail(cx, E_FORMAT, "found a Git LFS pointer, wanted the model itself (git lfs pull fetches it)");
     onnx_reader_init(&r, cx, m->arena, m, bytes, n);
     if (is_text(m->path, bytes, n)) {
+        m->by_hand = true;
         onnx_text_load(&r, bytes, n);
     } else {
         PbSpan all = {r.base, r.base + n, NULL, NULL};

@@ -72,7 +72,7 @@ typedef struct OnnxModel {
     const OnnxOpset *opset; OnnxFunction *function;
     const char **meta_key, **meta_value;
     OnnxGraph *graph;
-    bool by_calls;                      /* made by sn_graph_op() */
+    bool by_calls, by_hand;             /* made by sn_graph_op(); so or in the text form */
     File file;                          /* mapped; data NULL when the bytes are the caller's */
     File *external; int nexternal;      /* mapped external data files */
 } OnnxModel;

@@ -53,8 +53,8 @@ static bool attr_given(const OnnxNode *n, const char *name)
     return false;
 }
 
-/* What nobody looked for may be an attribute of training or of another version of the operator. So in general only a name is refused that is nearly one which was
- * looked for and is not there. */
+/* Of what is written by hand: exporters' files may hold what nobody looks for, misspelt names too, and other engines take them. It may be an attribute of training or of
+ * another version of the operator. So in general only a name is refused that is nearly one which was looked for and is not there. */
 void op_attrs_check(OpCall *o, bool all)
 {
     const OnnxNode *n = o->node;
