@@ -157,12 +157,12 @@ static void ring_next(Rows *r, bool met)
 }
 
 /* Is v computed of the elements of a slot? */
-static bool made_of(const Rows *r, const KVal *v, const RowSlot *s)
+static bool made_of(const Rows *r, const KVal *v, const RowSlot *s, int *left)
 {
-    if (!v || !rows_in(r, v)) return false;
+    if (!v || !rows_in(r, v) || --*left < 0) return false;
     if (v->kind == KV_load && r->slot_of[v->id] == s) return true;
     bool any = false;
-    for (int i = 0; i < v->nin && !any; i++) any = made_of(r, v->in[i], s);
+    for (int i = 0; i < v->nin && !any; i++) any = made_of(r, v->in[i], s, left);
     return any;
 }
 
@@ -172,7 +172,7 @@ static bool takes_ring(const Rows *r, const KBlock *b)
     for (int i = 0; i < r->slot.n; i++) {
         const RowSlot *s = &r->slot.at[i];
         bool any = s->from != FROM_ring;
-        for (int j = 0; j < b->stmt.n && !any; j++) any = b->stmt.at[j].kind == KS_update && made_of(r, b->stmt.at[j].fold->value, s);
+        for (int j = 0; j < b->stmt.n && !any; j++) any = b->stmt.at[j].kind == KS_update && made_of(r, b->stmt.at[j].fold->value, s, &(int){ WALK_STEPS });
         if (!any) return false;
     }
     return true;
@@ -549,13 +549,15 @@ static void print_row_loop(Rows *r, int l)
 }
 
 /* What a row needs that no reduction of it decides: its loads start before the row is waited for. */
-static bool early(const Rows *r, const KVal *v)
+static bool early_value(const Rows *r, const KVal *v, int *left)
 {
-    bool ok = v->kind != KV_fold && !rows_in(r, v) && (v->kind != KV_load || !r->k->buf.at[v->buf].write);
-    for (int i = 0; i < v->nin && ok; i++) ok = early(r, v->in[i]);
-    for (int i = 0; i < v->nopnd && ok; i++) ok = early(r, v->opnd[i]);
+    bool ok = --*left >= 0 && v->kind != KV_fold && !rows_in(r, v) && (v->kind != KV_load || !r->k->buf.at[v->buf].write);
+    for (int i = 0; i < v->nin && ok; i++) ok = early_value(r, v->in[i], left);
+    for (int i = 0; i < v->nopnd && ok; i++) ok = early_value(r, v->opnd[i], left);
     return ok;
 }
+
+static bool early(const Rows *r, const KVal *v) { return early_value(r, v, &(int){ WALK_STEPS }); }
 
 static void print_rows(Rows *r)
 {
