@@ -93,6 +93,7 @@ static Dim **index_from_operands(Planner *p, const Group *q, const Node *n, int 
         if (group_of(p, p->home[s->id]) != q || padded) continue;
         for (int j = 0; j < s->rank; j++)
         {
+            ASSERT(at[j]);
             if (at[j]->kind == DIM_idx && at[j]->var < rank && at[j] == own[at[j]->var]) idx[at[j]->var] = p->coord[s->id][j];
             Dim *c, *end;
             for (int k = 0; k < rank && (n->op == OP_scan || q->kind == SUB_scan); k++)      /* turned round */

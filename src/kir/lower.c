@@ -98,7 +98,7 @@ static KVal *val_load(Lowering *l, const Node *n, Dim *const *idx, int npred, co
 {
     uint8_t order[MAX_RANK] = { 0 };
     bool packed = packed_order(l, n, idx, order);
-    Dim *dims[MAX_RANK], *at[MAX_RANK];
+    Dim *dims[MAX_RANK] = { NULL }, *at[MAX_RANK] = { NULL };
     for (int k = 0; k < n->rank; k++) { dims[k] = n->dims[packed ? order[k] : k]; at[k] = idx[packed ? order[k] : k]; }
     KVal p = { .kind = KV_load, .dt = n->dt, .buf = buf_of(l, n, false, packed ? order : NULL), .imm = fill, .node = n };
     p.at = guarded(l, linear(l->g, n->rank, dims, at), npred, pred);
