@@ -91,7 +91,7 @@ int main(int argc, char **argv)
         else if (argv[i][0] == '-') snprintf(options + strlen(options), sizeof options - strlen(options), "%s%s", options[0] ? " " : "", argv[i]);
         else source = argv[i];
     }
-    if (out && source) return program_compile((uint32_t)number, options, source, out);
+    if (out && source) _Exit(program_compile((uint32_t)number, options, source, out));       /* drivers take their time to leave in order, and keep memory all the same */
     fprintf(stderr, "error: usage: sinter-opencl --device=N OPTION... -o OUT FILE\n");
     return 1;
 }
