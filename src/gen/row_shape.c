@@ -665,8 +665,7 @@ static bool computes_much(const Rows *r)
             const KStmt *s = &r->loop[l]->stmt.at[i];
             if (s->kind != KS_val) { n++; continue; }
             const KVal *v = s->val;
-            const bool power = v->op == OP_exp || v->op == OP_log || v->op == OP_tanh || v->op == OP_erf || v->op == OP_sigmoid;
-            n += v->kind == KV_load ? 1 : v->kind != KV_ew ? 0 : power ? (v->rough ? ROUGH_POWER : POWER) : v->nin && dtype_size(v->in[0]->dt) == 8 ? WIDE_OPERATION : 1;
+            n += v->kind == KV_load ? 1 : v->kind != KV_ew ? 0 : op_operations(v->op) >= OPERATIONS_POWER ? (v->rough ? ROUGH_POWER : POWER) : v->nin && dtype_size(v->in[0]->dt) == 8 ? WIDE_OPERATION : 1;
         }
     return n > bytes * PER_BYTE;
 }
