@@ -17,14 +17,7 @@ NodeClass node_class(const Node *n)
     }
 }
 
-bool op_cheap(Op op)
-{
-    switch (op) {
-    case OP_exp: case OP_log: case OP_tanh: case OP_sigmoid: case OP_erf: case OP_sin: case OP_cos: case OP_pow: case OP_tan: case OP_asin: case OP_acos: case OP_atan:
-    case OP_sinh: case OP_cosh: case OP_asinh: case OP_acosh: case OP_atanh: case OP_log1p: case OP_expm1: case OP_fmod: case OP_random: return false;
-    default: return true;
-    }
-}
+bool op_cheap(Op op) { return op != OP_random && prim_info[op].cost < OPERATIONS_POWER; }
 
 /* ---- all nodes at once ------------------------------------------------------------------------------------------------------------------------ */
 static void mark_live(Planner *p)

@@ -665,7 +665,7 @@ static bool computes_much(const Rows *r)
             const KStmt *s = &r->loop[l]->stmt.at[i];
             if (s->kind != KS_val) { n++; continue; }
             const KVal *v = s->val;
-            n += v->kind == KV_load ? 1 : v->kind != KV_ew ? 0 : op_operations(v->op) >= OPERATIONS_POWER ? (v->rough ? ROUGH_POWER : POWER) : v->nin && dtype_size(v->in[0]->dt) == 8 ? WIDE_OPERATION : 1;
+            n += v->kind == KV_load ? 1 : v->kind != KV_ew ? 0 : prim_info[v->op].cost >= OPERATIONS_POWER ? (v->rough ? ROUGH_POWER : POWER) : v->nin && dtype_size(v->in[0]->dt) == 8 ? WIDE_OPERATION : 1;
         }
     return n > bytes * PER_BYTE;
 }

@@ -142,9 +142,9 @@ static void verify_node(const Check *c)
 {
     const Node *n = c->n;
     switch (n->op) {
-#define EW(name, arity, dom, fv, iv, sp) \
+#define EW(name, arity, dom, cost, fv, iv, sp) \
     case OP_##name: CHECK(n->nin == arity); CHECK(domain_has(dom, n->in[0]->dt)); goto elementwise;
-#define CMP(name, arity, dom, fv, iv, sp) EW(name, arity, dom, fv, iv, sp)
+#define CMP(name, arity, dom, cost, fv, iv, sp) EW(name, arity, dom, cost, fv, iv, sp)
 #define STRUCT(name, what)
 #include "ir/prim.def"
 #undef EW

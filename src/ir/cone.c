@@ -78,8 +78,8 @@ static int cone_step(Eval *ev, const Node *n, int space, bool top)
     if (!top && eval_state(ev, n)->stored)
         return s.kind = STEP_load, step_add(ev, s);
     switch (n->op) {
-#define EW(name, arity, dom, fv, iv, c) case OP_##name:
-#define CMP(name, arity, dom, fv, iv, c) case OP_##name:
+#define EW(name, arity, dom, cost, fv, iv, c) case OP_##name:
+#define CMP(name, arity, dom, cost, fv, iv, c) case OP_##name:
 #define STRUCT(name, what)
 #include "ir/prim.def"
 #undef EW

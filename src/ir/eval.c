@@ -487,8 +487,8 @@ static void eval_store(Eval *ev, NodeState *f)
     case OP_input: case OP_const: case OP_call: case OP_part: case OP_COUNT:
         ASSERT(!"a computed node");
         break;
-#define EW(name, arity, dom, fv, iv, c) case OP_##name:
-#define CMP(name, arity, dom, fv, iv, c) case OP_##name:
+#define EW(name, arity, dom, cost, fv, iv, c) case OP_##name:
+#define CMP(name, arity, dom, cost, fv, iv, c) case OP_##name:
 #define STRUCT(name, what)
 #include "ir/prim.def"
 #undef EW

@@ -18,9 +18,9 @@ enum {
 }; /* elements; bytes; the size of an axis of which nothing is known */
 
 const PrimInfo prim_info[OP_COUNT] = {
-#define EW(name, n, dom, fv, iv, c) [OP_##name] = { #name, n, dom, c, true, false },
-#define CMP(name, n, dom, fv, iv, c) [OP_##name] = { #name, n, dom, c, true, true },
-#define STRUCT(name, what) [OP_##name] = { #name, -1, NULL, NULL, false, false },
+#define EW(name, n, dom, cost, fv, iv, c) [OP_##name] = { #name, n, dom, c, cost, true, false },
+#define CMP(name, n, dom, cost, fv, iv, c) [OP_##name] = { #name, n, dom, c, cost, true, true },
+#define STRUCT(name, what) [OP_##name] = { #name, -1, NULL, NULL, 1, false, false },
 #include "ir/prim.def"
 #undef EW
 #undef CMP
@@ -309,8 +309,8 @@ static bool node_same(const void *item, const void *key)
     case OP_bitcast:
     case OP_random:
     case OP_fold: return true;
-#define EW(name, n, dom, fv, iv, c) case OP_##name:
-#define CMP(name, n, dom, fv, iv, c) case OP_##name:
+#define EW(name, n, dom, cost, fv, iv, c) case OP_##name:
+#define CMP(name, n, dom, cost, fv, iv, c) case OP_##name:
 #define STRUCT(name, what)
 #include "ir/prim.def"
 #undef EW
@@ -360,8 +360,8 @@ static uint64_t node_hash(const Node *n)
     case OP_bitcast:
     case OP_random:
     case OP_fold: return h;
-#define EW(name, k, dom, fv, iv, c) case OP_##name:
-#define CMP(name, k, dom, fv, iv, c) case OP_##name:
+#define EW(name, k, dom, cost, fv, iv, c) case OP_##name:
+#define CMP(name, k, dom, cost, fv, iv, c) case OP_##name:
 #define STRUCT(name, what)
 #include "ir/prim.def"
 #undef EW

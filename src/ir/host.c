@@ -387,8 +387,8 @@ static bool host_walk(Walk *w, Node *n, const int64_t *idx, int depth, Elem *e)
     if (n->op != OP_const && host_node(g, n)->pure && host_can(g, n))
         return elem_load(e, host_eval(g, n), idx);
     switch (n->op) {
-#define EW(name, arity, dom, fv, iv, c) case OP_##name:
-#define CMP(name, arity, dom, fv, iv, c) case OP_##name:
+#define EW(name, arity, dom, cost, fv, iv, c) case OP_##name:
+#define CMP(name, arity, dom, cost, fv, iv, c) case OP_##name:
 #define STRUCT(name, what)
 #include "ir/prim.def"
 #undef EW

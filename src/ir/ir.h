@@ -76,15 +76,16 @@ bool dim_fits(const Graph *g, const Dim *d);             /* Is it computed for t
 
 /* ---- graph.c: nodes ------------------------------------------------------------------------------------------------------- */
 typedef enum Op {
-#define EW(name, n, dom, fv, iv, c) OP_##name,
-#define CMP(name, n, dom, fv, iv, c) OP_##name,
+#define EW(name, n, dom, cost, fv, iv, c) OP_##name,
+#define CMP(name, n, dom, cost, fv, iv, c) OP_##name,
 #define STRUCT(name, what) OP_##name,
 #include "ir/prim.def"
 #undef EW
 #undef CMP
 #undef STRUCT
     OP_COUNT } Op;
-typedef struct PrimInfo { const char *name; int arity; const char *domain, *spelling; bool elementwise, compares; } PrimInfo;   /* arity -1: any */
+typedef struct PrimInfo { const char *name; int arity; const char *domain, *spelling; int cost; bool elementwise, compares; } PrimInfo;   /* arity -1: any; cost of a structural one: 1 */
+enum { OPERATIONS_POWER = 12 };         /* PrimInfo.cost of a power of e and the like */
 extern const PrimInfo prim_info[OP_COUNT];
 Op op_from_name(const char *s);         /* OP_COUNT when unknown */
 

@@ -85,8 +85,8 @@ static void print_attributes(Text *t, const Graph *g, const Node *n)
     case OP_cast:
         text_add(t, "%s", n->saturate && dtype_size(n->dt) == 1 && dtype_is_float(n->dt) ? " saturate" : "");
         break;
-#define EW(name, arity, dom, fv, iv, c) case OP_##name:
-#define CMP(name, arity, dom, fv, iv, c) case OP_##name:
+#define EW(name, arity, dom, cost, fv, iv, c) case OP_##name:
+#define CMP(name, arity, dom, cost, fv, iv, c) case OP_##name:
 #define STRUCT(name, what)
 #include "ir/prim.def"
 #undef EW

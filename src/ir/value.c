@@ -121,9 +121,9 @@ void ew_lanes(Op op, DType t, int n, const Scalar *x, const Scalar *y, Scalar *r
 #define LANES_OF(T, m, out, v) \
     for (int j = 0; j < n; j++) { T a = x[j].m, b = y[j].m; (void)a; (void)b; r[j].out = (v); }
     switch (op) {
-#define EW(name, arity, dom, fv, iv, c) \
+#define EW(name, arity, dom, cost, fv, iv, c) \
     case OP_##name: if (flt) LANES_OF(double, f, f, fv) else LANES_OF(int64_t, i, i, iv) break;
-#define CMP(name, arity, dom, fv, iv, c) \
+#define CMP(name, arity, dom, cost, fv, iv, c) \
     case OP_##name: if (flt) LANES_OF(double, f, i, fv) else LANES_OF(int64_t, i, i, iv) break;
 #define STRUCT(name, what) case OP_##name:
 #include "ir/prim.def"

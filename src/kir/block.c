@@ -111,17 +111,6 @@ KVal *val_ew(Lowering *l, Op op, DType dt, int n, KVal *const *in)
     return val_new(l, &p);
 }
 
-int op_operations(Op op)
-{
-    switch (op) {
-    case OP_exp: case OP_log: case OP_tanh: case OP_sigmoid: case OP_erf: return OPERATIONS_POWER;
-    case OP_div: case OP_sqrt: case OP_mod: case OP_fmod: return 4;
-    case OP_sin: case OP_cos: case OP_tan: case OP_asin: case OP_acos: case OP_atan: case OP_sinh: case OP_cosh: case OP_asinh: case OP_acosh:
-    case OP_atanh: case OP_log1p: case OP_expm1: case OP_pow: return 60;
-    default: return 1;
-    }
-}
-
 enum { MOST_COST = 1000 };
 /* What it costs to compute v again in a later loop over the same row; operands from outside the loop are there already. */
 static int cost_below(const KVal *v, int *steps)
@@ -135,7 +124,7 @@ static int cost_below(const KVal *v, int *steps)
     case KV_fold: return 100;
     case KV_quantum: case KV_quantise: break;        /* made by the scheduler */
     case KV_cast: case KV_bitcast: c = 1; break;
-    case KV_ew: c = op_operations(v->op); break;
+    case KV_ew: c = prim_info[v->op].cost; break;
     }
     for (int i = 0; i < v->nin; i++) if (v->in[i]->block == v->block) c += cost_below(v->in[i], steps);
     return c > MOST_COST ? MOST_COST : c;

@@ -174,8 +174,6 @@ KVal *val_new(Lowering *l, const KVal *proto);           /* proto->block: not fu
 KVal *val_const(Lowering *l, DType dt, Scalar s);
 KVal *val_index(Lowering *l, Dim *d);                    /* a number, as i64 */
 KVal *val_ew(Lowering *l, Op op, DType dt, int n, KVal *const *in);      /* of known numbers: the number; times 1: itself (factors of a cascade come with such) */
-enum { OPERATIONS_POWER = 12 };
-int op_operations(Op op);                                /* of an elementwise primitive on the CPU, roughly; a power of e and the like: OPERATIONS_POWER; what has no short formula: more */
 int cost_again(const KVal *v);                           /* operations in v's own block that it takes to compute v */
 /* ---- lower.c, for scan.c, stream.c and lanes.c: demands and what they make ---------------------------------------------------------------------------------------- */
 KVal *demand(Lowering *l, const Node *n, Dim *const *idx);             /* the value of a node at an index, in the outermost block that knows it */

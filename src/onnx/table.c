@@ -12,8 +12,8 @@ const OpRow op_table[] = {
 #define MSFT_FUNC(op, since, lo, hi, fn)             { #op, "com.microsoft", since, lo, hi, NULL, NULL, NULL, fn },
 #define DOMAIN_FUNC(domain, op, since, lo, hi, fn)   { #op, domain, since, lo, hi, NULL, NULL, NULL, fn },
 #include "onnx/ops.def"
-#define EW(name, n, dom, fv, iv, c)                  { #name, "sinter", 1, n, n, NULL, NULL, NULL, op_prim_ew },
-#define CMP(name, n, dom, fv, iv, c)                 EW(name, n, dom, fv, iv, c)
+#define EW(name, n, dom, cost, fv, iv, c)                  { #name, "sinter", 1, n, n, NULL, NULL, NULL, op_prim_ew },
+#define CMP(name, n, dom, cost, fv, iv, c)                 EW(name, n, dom, cost, fv, iv, c)
 #define STRUCT(name, what)
 #include "ir/prim.def"
 #undef EW
