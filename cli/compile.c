@@ -6,6 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char *file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 int cmd_compile(Cli *c)
 {
     Ctx *cx = c->cx;
@@ -19,13 +25,12 @@ int cmd_compile(Cli *c)
     Inputs in = cli_inputs(c, m, false, true);
     VEC(AotRange) range = { 0 };
     Text command = { .arena = c->arena };
-    const char *base = strrchr(c->arg[0], '/');
-    text_add(&command, "sinter compile %s", base ? base + 1 : c->arg[0]);
+    text_add(&command, "sinter compile %s", file_name(c->arg[0]));
     for (int i = 0; i < c->ngiven; i++) {
         const char *word = c->given[i].value;
         if (c->given[i].flag == FLAG_input) {       /* NAME=FILE without its folder: where it lay makes no difference */
-            const char *what = strrchr(word, '=') + 1, *file = strrchr(what, '/');
-            text_add(&command, " -i %.*s%s", (int)(what - word), word, file ? file + 1 : what);
+            const char *what = strrchr(word, '=') + 1;
+            text_add(&command, " -i %.*s%s", (int)(what - word), word, file_name(what));
         }
         if (c->given[i].flag != FLAG_dim) continue;
         const char *eq = strrchr(word, '='), *dots = strstr(eq, "..");
@@ -35,6 +40,9 @@ int cmd_compile(Cli *c)
     }
     if (flag_value(c, FLAG_isa)) text_add(&command, " --isa %s", flag_value(c, FLAG_isa));
     if (where) text_add(&command, " --weights %s", where);
+    if (flag_given(c, FLAG_rules)) text_add(&command, " --rules %s", file_name(flag_value(c, FLAG_rules)));
+    if (flag_given(c, FLAG_allow)) text_add(&command, " --allow %s", flag_value(c, FLAG_allow));
+    else if (flag_given(c, FLAG_fast)) text_add(&command, " --fast");
     int threads = flag_int(c, FLAG_threads, 1, 1);
     if (threads > 1) text_add(&command, " --threads %d", threads);
     AotExport e = { .path = path, .isa = flag_value(c, FLAG_isa), .weights = weights, .threads = threads, .nrange = range.n, .range = range.at, .command = command.at };

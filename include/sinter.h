@@ -289,6 +289,7 @@ typedef struct sn_export_options {
     int32_t nin; const sn_tensor *in;   /* for these sizes. data may be NULL where no shape and no branch depends on it; else the result serves these values */
     int32_t nrange; const sn_range *range;       /* symbolic dimensions that stay parameters: from `least` to the size in the inputs */
     const char *compiler;               /* for .o, .so and .sinter; NULL: the first of cc, gcc, clang that is there */
+    const char *rules, *allow;          /* as in sn_options; what is written needs neither later */
 } sn_export_options;
 
 /* Writes a model as a file that needs no compiler, by the ending of path: .c (and .h beside it), .o, .so, or .sinter, a package for sn_program_load.

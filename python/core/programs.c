@@ -210,11 +210,11 @@ static PyObject *model_metadata(PyObject *self, void *unused)
     return list;
 }
 
-/* export(path, isa, weights, threads, inputs, ranges, compiler, adapt): inputs a tuple as in Program.prepare; ranges a tuple of (name, least). */
+/* export(path, isa, weights, threads, inputs, ranges, compiler, adapt, rules, allow): inputs a tuple as in Program.prepare; ranges a tuple of (name, least). */
 static PyObject *model_export(PyObject *self, PyObject *args);
 
 static PyMethodDef model_methods[] = {
-    { "export", model_export, METH_VARARGS, "export(path, isa, weights, threads, inputs, ranges, compiler, adapt)" },
+    { "export", model_export, METH_VARARGS, "export(path, isa, weights, threads, inputs, ranges, compiler, adapt, rules, allow)" },
     { 0 } };
 static PyGetSetDef model_get[] = {
     { "inputs", model_inputs, NULL, "Inputs: tuples (name, dtype number, sizes).", NULL },
@@ -437,13 +437,13 @@ static PyObject *model_export(PyObject *self, PyObject *args)
 {
     CoreState *s = core_state(self);
     PyObject *path, *inputs, *ranges, *adapt, *result = NULL, *file = NULL;
-    const char *isa, *compiler;
+    const char *isa, *compiler, *rules, *allow;
     int weights, threads;
     sn_range *range = NULL;
     Args in;
     sn_error err;
     sn_status st;
-    if (!PyArg_ParseTuple(args, "OziiO!O!zO", &path, &isa, &weights, &threads, &PyTuple_Type, &inputs, &PyTuple_Type, &ranges, &compiler, &adapt)) return NULL;
+    if (!PyArg_ParseTuple(args, "OziiO!O!zOzz", &path, &isa, &weights, &threads, &PyTuple_Type, &inputs, &PyTuple_Type, &ranges, &compiler, &adapt, &rules, &allow)) return NULL;
     Py_ssize_t nrange = PyTuple_Size(ranges);
     if (args_room(&in, PyTuple_Size(inputs))) return NULL;
     if (args_borrow_shapes(&in, NULL, s, inputs, adapt) || !PyUnicode_FSConverter(path, &file)) goto done;
@@ -454,7 +454,7 @@ static PyObject *model_export(PyObject *self, PyObject *args)
         range[i].least = least;
     }
     const sn_export_options o = { .isa = isa, .weights = (sn_weights)weights, .threads = threads, .nin = (int)in.n, .in = in.t, .nrange = (int)nrange, .range = range,
-        .compiler = compiler };
+        .compiler = compiler, .rules = rules, .allow = allow };
     const char *to = PyBytes_AsString(file);
     Py_BEGIN_ALLOW_THREADS
     st = sn_export(((ModelObject *)self)->model, to, &o, &err);

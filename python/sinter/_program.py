@@ -324,7 +324,7 @@ def compile(model: ModelLike, *, threads: int = 0, fuse: bool = True, check: boo
 
 
 def export(model: ModelLike, path: str | os.PathLike[str], *inputs: Any, isa: str | None = None, weights: str = "file", threads: int = 1,
-           ranges: Mapping[str, int] | None = None, compiler: str | None = None) -> None:
+           ranges: Mapping[str, int] | None = None, compiler: str | None = None, rules: str | os.PathLike[str] | None = None, allow: str | None = None) -> None:
     """Writes a model as a file that needs no compiler: docs/embedded.md.
 
     path       its ending says what: .c (and .h beside it), .o, .so, or .sinter, a package for load_package
@@ -333,6 +333,8 @@ def export(model: ModelLike, path: str | os.PathLike[str], *inputs: Any, isa: st
     weights    "file", "bin" (in NAME.bin beside it) or "pointer" (there, and the caller gives its bytes)
     threads    the most that a run may use
     ranges     symbolic sizes that stay parameters, each with its least value; the most is the size in the inputs
+    rules      a file of rewriting and fusion rules, and what rules may assume, as compile() takes them
+    allow
 
     Raises Unsupported, which names the operator that has no such form; InvalidArgument, CompileError, FileError.
     """
@@ -343,7 +345,8 @@ def export(model: ModelLike, path: str | os.PathLike[str], *inputs: Any, isa: st
     if weights not in kinds:
         raise _core.InvalidArgument(f"weights is {weights!r}, wanted one of {', '.join(kinds)}")
     adapt = _arrays.adapter([p.name for p in read.inputs], [p.number for p in read.inputs])
-    read._core.export(path, isa, kinds.index(weights), threads, _shapes(read, inputs), tuple((ranges or {}).items()), compiler, adapt)
+    read._core.export(path, isa, kinds.index(weights), threads, _shapes(read, inputs), tuple((ranges or {}).items()), compiler, adapt,
+                       None if rules is None else os.fspath(rules), allow)
 
 
 def load_package(path: str | os.PathLike[str], *, threads: int = 0) -> Program:

@@ -328,7 +328,7 @@ static void print_set(Ctx *cx, Aot *x, AotSet *set, Device *device)
     x->nvar = 0;
     x->miss = arena_fmt(a, "return %s_SIZES", x->upper);
     x->suffix = set->suffix;
-    x->target = (Target){ .name = "cpu", .dialect = &dialect_c, .api = &dev_cpu, .device = device, .isa = set->isa, .vectors = gen_c_vectors(set->isa), .prelude = gen_c_prelude(a, set->isa), .rules = rules_new(cx, a, cx->opt.rules), .ahead = true };
+    x->target = (Target){ .name = "cpu", .dialect = &dialect_c, .api = &dev_cpu, .device = device, .isa = set->isa, .vectors = gen_c_vectors(set->isa), .prelude = gen_c_prelude(a, set->isa), .rules = target_rules(cx, a, &cx->opt), .ahead = true };
     x->helpers = gen_c_helpers(cx, a, set->isa, set->suffix);
     AotStep *first = trace_graph(cx, x, x->m->graph, 0, NULL, x->args, NULL);
     x->t = &body;

@@ -90,6 +90,7 @@ typedef struct Target {
  * name that is none, and what the device's open says. */
 void target_open(Ctx *cx, Arena *a, const Options *opt, Target *t);
 void target_close(Target *t);
+const RuleSet *target_rules(Ctx *cx, Arena *a, const Options *opt);      /* the table's and those of Options.rules; raises what is wrong with these, Options.allow or Options.off */
 const Target *program_target_of(const Program *p);
 typedef struct TargetInfo { const char *name; const Dialect *dialect; const DeviceApi *api; const char *text; } TargetInfo;
 const TargetInfo *target_list(int *n);

@@ -380,6 +380,8 @@ static void export_guarded(Ctx *cx, void *arg)
     if (o->nrange) api_need(cx, o->range, "options->range");
     if ((int)o->weights < 0 || o->weights > SN_WEIGHTS_POINTER) fail(cx, E_INVALID, "weights is %d, wanted one of sn_weights", (int)o->weights);
     if (o->compiler) cx->opt.cc = o->compiler;
+    if (o->rules) cx->opt.rules = o->rules;
+    if (o->allow) cx->opt.allow = o->allow;
     c->arena = arena_new(cx);
     const char *unknown = onnx_unknown_ops(cx, c->arena, c->model->m);
     if (unknown) fail(cx, E_UNSUPPORTED, "%s: operators without a meaning here: %s", c->model->m->path, unknown);

@@ -57,6 +57,14 @@ static void switches_check(Ctx *cx, Arena *a, const RuleSet *rules)
     }
 }
 
+const RuleSet *target_rules(Ctx *cx, Arena *a, const Options *opt)
+{
+    const RuleSet *rules = rules_new(cx, a, opt->rules);
+    switches_check(cx, a, rules);
+    rules_leave(cx, opt->allow);
+    return rules;
+}
+
 void target_open(Ctx *cx, Arena *a, const Options *opt, Target *t)
 {
     const char *want = opt->target && opt->target[0] ? opt->target : target_info[0].name;
@@ -69,9 +77,7 @@ void target_open(Ctx *cx, Arena *a, const Options *opt, Target *t)
     }
     if (!info) fail(cx, E_INVALID, "there is no target '%s'; wanted one of %s", want, names.at);
     RtError e = { .launch = -1 };
-    *t = (Target){ .name = info->name, .dialect = info->dialect, .api = info->api, .rules = rules_new(cx, a, opt->rules) };
-    switches_check(cx, a, t->rules);
-    rules_leave(cx, opt->allow);
+    *t = (Target){ .name = info->name, .dialect = info->dialect, .api = info->api, .rules = target_rules(cx, a, opt) };
     if (info->api->open(&t->device, opt, &e) != E_OK) fail(cx, e.code, "%s", e.text);
     t->isa = info->api->isa(t->device);
     t->vectors = info->dialect->vectors(t->isa);

@@ -45,6 +45,11 @@ refuse "f.rules:1: found RUL., wanted RULE. or FUSE." bash -c "echo 'RUL( a, b )
 expect 0 'rule div_const 1 times' "$SINTER" explain "$ROOT/examples/variant.onnxtxt" -d seq=8 --allow finite,reassoc
 expect 0 'nothing that could be one kernel stayed apart' "$SINTER" explain "$ROOT/examples/add_relu.onnxtxt" -d n=4 --why
 json 'j["segments"][0]["rewrites"] == ["half_sum 1 times: the positive part, spelt as a mean"]' "$SINTER" explain "$ROOT/examples/half_sum.onnxtxt" -d n=40 --rules "$ROOT/examples/relu.rules" --fast --json
+half=("$ROOT/examples/half_sum.onnxtxt" -d n=40 -o "$T/half.c")
+ok "a C file as the rules want it" bash -c '"$@" >/dev/null && ! grep -q abs_f32 "$0" && grep -q "half_sum.onnxtxt .*--rules relu.rules --allow finite" "$0"' "$T/half.c" "$SINTER" compile "${half[@]}" --rules "$ROOT/examples/relu.rules" --allow finite
+ok "and without leave as the model has it" bash -c '"$@" >/dev/null && grep -q abs_f32 "$0"' "$T/half.c" "$SINTER" compile "${half[@]}" --rules "$ROOT/examples/relu.rules"
+refuse "wrong.rules:2: rule 'drop_zero'" "$SINTER" compile "${half[@]}" --rules "$ROOT/examples/wrong.rules"
+refuse "'speed' is nothing that can be allowed" "$SINTER" compile "${half[@]}" --allow speed
 refuse "wrong.rules:2: rule 'drop_zero': .* is not .* x=-0" "$SINTER" run "$ROOT/examples/add_relu.onnxtxt" -d n=4 --rules "$ROOT/examples/wrong.rules"
 expect 0 'segment' "$SINTER" explain "$ROOT/examples/half_sum.onnxtxt" -d n=40 --rules "$ROOT/examples/relu.rules" --fast --dot "$T/rule.dot"
 ok "the picture shows the graph as the rules left it" bash -c "grep -q max '$T/rule.dot' && ! grep -q abs '$T/rule.dot'"

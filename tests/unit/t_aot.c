@@ -151,8 +151,62 @@ static void test_package(void **state)
     rmdir(dir);
 }
 
+static char *file_text(const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    fseek(f, 0, SEEK_END);
+    size_t n = (size_t)ftell(f);
+    rewind(f);
+    char *s = calloc(n + 1, 1);
+    assert_non_null(s);
+    assert_int_equal(fread(s, 1, n, f), n);
+    fclose(f);
+    return s;
+}
+
+/* Rules of a file, and what they may assume: the C text as they want it. */
+static void test_rules(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/sinter-aot-XXXXXX", path[64], rules[64], cmd[96];
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/half.c", dir);
+    snprintf(rules, sizeof rules, "%s/half.rules", dir);
+    snprintf(cmd, sizeof cmd, "rm -r %s", dir);
+    FILE *f = fopen(rules, "w");
+    assert_non_null(f);
+    fputs("RULE( half_sum, \"F\", FINITE, \"(x + abs(x)) * 0.5\", \"relu(x)\", \"the positive part\" )\n", f);
+    fclose(f);
+    sn_graph *g;
+    sn_model *m;
+    sn_value v[4], half;
+    assert_int_equal(sn_graph_new(&g, &err), SN_OK);
+    assert_int_equal(sn_graph_input(g, "x", SN_F32, 1, (int64_t[]){ 40 }, NULL, &v[0]), SN_OK);
+    const float number = 0.5f;
+    assert_int_equal(sn_graph_const(g, &(sn_tensor){ .dtype = SN_F32, .data = (void *)&number, .bytes = sizeof number }, &half), SN_OK);
+    sn_graph_op(g, "Abs", NULL, 1, v, 1, &v[1]);
+    sn_graph_op(g, "Add", NULL, 2, v, 1, &v[2]);
+    sn_graph_op(g, "Mul", NULL, 2, (sn_value[]){ v[2], half }, 1, &v[3]);
+    sn_graph_output(g, "y", v[3]);
+    if (sn_graph_finish(g, &m, &err)) fail_msg("%s", err.text);
+    sn_tensor in = { .dtype = SN_F32, .rank = 1, .dims = { 40 } };
+    for (int leave = 0; leave < 2; leave++) {
+        const sn_export_options o = { .nin = 1, .in = &in, .rules = rules, .allow = leave ? "finite" : NULL };
+        if (sn_export(m, path, &o, &err)) fail_msg("%s", err.text);
+        char *text = file_text(path);
+        assert_int_equal(strstr(text, "abs_f32") == NULL, leave);
+        free(text);
+    }
+    assert_int_equal(sn_export(m, path, &(sn_export_options){ .nin = 1, .in = &in, .allow = "speed" }, &err), SN_INVALID);
+    assert_non_null(strstr(err.text, "'speed' is nothing that can be allowed"));
+    assert_int_equal(sn_export(m, path, &(sn_export_options){ .nin = 1, .in = &in, .rules = path }, &err), SN_FORMAT);
+    sn_model_free(m);
+    assert_int_equal(system(cmd), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_expand), cmocka_unit_test(test_suffix), cmocka_unit_test(test_package) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_expand), cmocka_unit_test(test_suffix), cmocka_unit_test(test_package), cmocka_unit_test(test_rules) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
