@@ -1,8 +1,8 @@
 /* Rows in a bundle (kir/bundle.c): between the loops the row is what runs in lanes; each loop over a row stands in a loop over the rows.
  *
  * Inside that one the names of values are those of its row: numbers that hide the vectors with all rows' numbers. The last bundle may have fewer rows. With a pivot
- * (kir/exp.c) that loop is printed twice: for all rows, with one pivot, and for those that lie far from it, with their maxima. The first is for rows as short as was
- * said; longer ones are all done again, so that their sums are taken in chunks. */
+ * (kir/exp.c) that loop is printed three times: for all rows, with one pivot, or with 0, and for those that lie far from it, with their maxima. The first two are for rows
+ * as short as was said; longer ones are all done again, so that their sums are taken in chunks. */
 #include "gen/gen.h"
 
 static void mark_val(const KVal *v, uint8_t *used)
@@ -28,8 +28,8 @@ static void mark_block(const KBlock *b, uint8_t *used)
 static bool by_row(const KStmt *s) { return s->kind == KS_val && s->val->kind != KV_const && (s->val->vary & VARY_row); }
 static bool fold_of(const KStmt *s, const KLoop *o) { return s->kind == KS_fold && s->fold->loop == o; }
 
-/* The loop that is statement `at`, row after row; near: all with that pivot, and its sums not in chunks; far: or NULL, for these rows only. */
-static void each_row(Printer *p, const KBlock *b, int at, const uint8_t *used, bool near, const char *far)
+/* The loop that is statement `at`, row after row; near: or NULL, all with that pivot, and its sums not in chunks; far: or NULL, for these rows only. */
+static void each_row(Printer *p, const KBlock *b, int at, const uint8_t *used, const char *near, const char *far)
 {
     const KLoop *o = b->stmt.at[at].loop;
     KLoop *plain = arena_copy(p->arena, o, sizeof *o);
@@ -40,7 +40,7 @@ static void each_row(Printer *p, const KBlock *b, int at, const uint8_t *used, b
     for (int i = 0; i < at; i++) {
         const KStmt *s = &b->stmt.at[i];
         if (!by_row(s) || !used[s->val->id]) continue;
-        const char *own = near && s->val == p->k->pivot ? "near" : arena_fmt(p->arena, "u%d_%d.e[m]", s->val->id, at);
+        const char *own = near && s->val == p->k->pivot ? near : arena_fmt(p->arena, "u%d_%d.e[m]", s->val->id, at);
         print_line(p, "const %s v%d = %s;", print_held(s->val->dt), s->val->id, own);
     }
     for (int i = 0; i < at; i++) if (fold_of(&b->stmt.at[i], o)) print_fold(p, b->stmt.at[i].fold);
@@ -60,8 +60,16 @@ static void bundle_loop(Printer *p, const KBlock *b, int at)
         const char *t = by_row(s) ? print_held(s->val->dt) : NULL;
         if (t && used[s->val->id] && s->val != pivot) print_line(p, "union { %sv v; %s e[LANES]; } u%d_%d = { .v = v%d };", t, t, s->val->id, at, s->val->id);
     }
-    if (pivot) print_line(p, "const f32 near = number_f32(v%d[0]);", pivot->id);
-    each_row(p, b, at, used, pivot != NULL, NULL);
+    if (pivot) {
+        print_line(p, "f32 near = number_f32(v%d[0]);", pivot->id);
+        print_line(p, "if (near > -%d.0f && near < %d.0f) {", PIVOT_NONE, PIVOT_NONE);
+        print_line(p, "near = 0;");
+        each_row(p, b, at, used, "0.0f", NULL);
+        print_line(p, "}");
+        print_line(p, "else {");
+        each_row(p, b, at, used, "near", NULL);
+        print_line(p, "}");
+    } else each_row(p, b, at, used, NULL, NULL);
     for (int i = 0; i < at; i++) {
         if (!fold_of(&b->stmt.at[i], o)) continue;
         print_line(p, "for (i64 m = rem; m < LANES; m++) {");
@@ -76,7 +84,7 @@ static void bundle_loop(Printer *p, const KBlock *b, int at)
     print_line(p, "if (__builtin_expect(anyv(far.v), 0)) {");
     print_line(p, "v%d = sel_f32v(far.v, atleast_f32v(highest, splat_f32v(%s)), v%d);", pivot->id, print_operand(p, pivot->in[1]), pivot->id);
     print_line(p, "union { f32v v; f32 e[LANES]; } u%d_%d = { .v = v%d };", pivot->id, at, pivot->id);
-    each_row(p, b, at, used, false, "far.e");
+    each_row(p, b, at, used, NULL, "far.e");
     print_line(p, "}");
 }
 

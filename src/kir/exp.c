@@ -8,7 +8,8 @@
  * have the same digits everywhere. So rows that are not short are read once: p is the largest of the row's first elements; the loop that adds up also finds
  * the maximum; and after each chunk whose maximum lies more than PIVOT_REACH above p, it becomes p, the sum so far is scaled, and that chunk is done again.
  * In a bundle of rows (bundle.c) all have one pivot, that of the first row's elements, and no row asks meanwhile whether it serves: behind the loop all maxima are at hand, a
- * lane for each, and rows whose maximum lies further from the pivot than that, on either side, are done again with their maximum as the pivot. */
+ * lane for each, and rows whose maximum lies further from the pivot than that, on either side, are done again with their maximum as the pivot. Where that of the first row's
+ * elements is within PIVOT_NONE of 0, it is 0: then nothing is subtracted, and no row waits for it. */
 #include "kir/kir.h"
 #include <float.h>
 

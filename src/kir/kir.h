@@ -264,7 +264,7 @@ void buf_pack(KBuf *b);                                       /* it is packed, i
 void kernel_powers(LoopKernel *k);                            /* exp.c: sets KFold.power, in lanes */
 bool kernel_pivot(LoopKernel *k);                             /* after it: does it sum powers of e, less a maximum, in one pass? */
 void pivot_chunk(LoopKernel *k);
-enum { PIVOT_REACH = 40 };                                    /* e^40 times the longest row is far from too large */
+enum { PIVOT_REACH = 40, PIVOT_NONE = 20 };                   /* e^40 times the longest row is far from too large; a pivot nearer to 0 is none */
 bool below_largest(const KVal *v);                            /* Is v, if it is a number, not above 0 because it is x minus the largest x of a row? */
 void count_uses(int *uses, const KBlock *b);                  /* how often each value is used, by id */
 void quantise_choose(LoopKernel *k);                          /* quantise.c: quantisations in lanes, without a division; after kernel_vary() */

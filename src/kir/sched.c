@@ -222,7 +222,6 @@ static int stages(const KBlock *b)
 }
 
 /* Vector loops over rows: several vectors a step hide the latency of the accumulators; in a bundle the next row does, and to put accumulators together takes time. */
-enum { BUNDLE_VECTORS = 8 };
 static void choose_steps(LoopKernel *k, KBlock *b)
 {
     for (int i = 0; i < b->stmt.n; i++) {
@@ -234,7 +233,7 @@ static void choose_steps(LoopKernel *k, KBlock *b)
             if (nv == 4 && k->mr > 4) nv = 2;
             if (k->mr == k->lanes && k->sub->kind == SUB_dot) nv = 1;
             if ((k->mr > 1 && k->sub->kind == SUB_rows) || (b->loop && b->loop->tile > 1)) nv = 1;      /* rows side by side hide the latency */
-            if (k->bundle && vecs <= BUNDLE_VECTORS) nv = 1;
+            if (k->bundle) nv = 1;
             if (k->sched.vectors && k->sub->kind == SUB_rows) nv = k->sched.vectors;
             if (k->sub->kind == SUB_scan) nv = STAGED;
             while (nv > 1 && vecs < nv) nv /= 2;
