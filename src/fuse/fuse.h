@@ -138,6 +138,7 @@ typedef struct Planner {
     uint8_t *pure;                      /* operations below a node that reads no memory; 0: it does */
     uint8_t *thin;                      /* operations between a node and the bytes that it is made of (see widens); 0: it is no such node */
     uint8_t *inner;                     /* widens an operand of a contraction at each of its points (narrow.c): never computed before; or such a contraction */
+    uint8_t *behind;                    /* its kernel is a contraction, and it is computed there from a reduction of the results */
     uint8_t *spread;                    /* a fold reads it through a view, that is, again and again */
     int *uses, *folds;                  /* by node: readers; folds among them */
     Cascades cascades;
@@ -185,6 +186,9 @@ typedef const char *(*Allow)(Planner *p, Candidate *c);
 const char *allow_same_point(Planner *p, Candidate *c);
 const char *allow_each_row(Planner *p, Candidate *c);
 const char *allow_rows(Planner *p, Candidate *c);
+const char *allow_epilogue(Planner *p, Candidate *c);
+const char *allow_places(Planner *p, Candidate *c);
+bool behind_places(Planner *p, const Group *q, const Node *n);          /* Does n read a reduction of the results of q's contraction, or what q computes of it? */
 const char *allow_running(Planner *p, Candidate *c);
 const char *allow_inside(Planner *p, Candidate *c);
 const char *allow_beside(Planner *p, Candidate *c);
@@ -192,7 +196,6 @@ const char *scan_refuses(Planner *p, const Group *q, Op op);      /* NULL, or wh
 /* What the running fold n is seen to read, as an operand: n->in[0], or (scan_folded(), where threads do not share the fold) its source, by a view that is filled in. */
 Node *scan_operand(Planner *p, const Node *n, Node *view);
 const char *allow_never(Planner *p, Candidate *c);        /* ends the search: no row behind it is tried */
-const char *allow_never_rows(Planner *p, Candidate *c);
 const char *allow_never_dot(Planner *p, Candidate *c);
 
 /* ---- memory.c ------------------------------------------------------------------------------------------------------------------------------ */

@@ -106,6 +106,7 @@ void group_take(Planner *p, Group *q, Node *n, Dim **coord)
 {
     p->home[n->id] = q->id;
     p->coord[n->id] = coord;
+    p->behind[n->id] = behind_places(p, q, n);
     vec_push(p->arena, &q->node, n);
     edges_to(p, n, q);
 }

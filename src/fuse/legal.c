@@ -185,6 +185,63 @@ const char *allow_rows(Planner *p, Candidate *c)
     return NULL;
 }
 
+bool behind_places(Planner *p, const Group *q, const Node *n)
+{
+    if (q->kind != SUB_dot || !q->rows) return false;
+    Sources s = { 0 };
+    sources_of(p, n, &s);
+    for (int i = 0; i < s.at.n; i++) {
+        const Node *x = s.at.at[i];
+        if (group_of(p, p->home[x->id]) == q && (p->iter[x->id] || p->behind[x->id])) return true;
+    }
+    return false;
+}
+
+const char *allow_epilogue(Planner *p, Candidate *c)
+{
+    const Group *q = c->q;
+    const char *no = allow_same_point(p, c);
+    if (no || !q->rows) return no;
+    bool along = false;
+    for (int k = 0; k < c->n->rank; k++) for (int a = 0; a < q->rank; a++) along |= (q->rows >> a & 1) && dim_uses(c->coord[k], SPACE_VAR + a);
+    return along && behind_places(p, q, c->n) ? "its contraction is computed once for each place, and the reduction is known after the last" : NULL;
+}
+
+/* A reduction of what a contraction and its epilogue come to, over all places of a block of columns, which one thread then computes one after the other. */
+enum { PLACE_COLUMNS = 128 };            /* at least: blocks of them are shared by threads */
+const char *allow_places(Planner *p, Candidate *c)
+{
+    static const char no_row[] = "a tile of a contraction holds no whole row to reduce";
+    const Node *f = c->n, *x = f->in[0];
+    const Group *q = c->q;
+    if (p->groups || f->whole || f->kind == FOLD_argmax || f->kind == FOLD_argmin) return no_row;
+    const char *no = find_index(p, q, f, x->rank, x->dims, 1, f->in, &c->coord);
+    if (no) return no;
+    uint32_t rows = 0, kept = 0;
+    int last = -1, folds = 0;
+    int64_t columns = 1;
+    for (int k = 0; k < x->rank; k++)
+        for (int a = 0; a < q->rank; a++) if (dim_uses(c->coord[k], SPACE_VAR + a)) *(f->axes >> k & 1 ? &rows : &kept) |= 1u << a;
+    if (rows & kept) return "it reduces a part of an axis";
+    for (int a = 0; a < q->rank; a++) {
+        if (dim_is(q->space[a], 1)) continue;
+        last = a;
+        if (!(rows >> a & 1)) columns *= dim_hint(p->g, q->space[a]);
+    }
+    if (!rows || rows >> last & 1) return no_row;
+    if (q->rows && q->rows != rows) return "it reduces other axes than the rows of the kernel";
+    for (int i = 0; i < q->node.n; i++) {
+        const Node *y = q->node.at[i];
+        if (y->op != OP_fold) continue;
+        if (p->iter[y->id]) folds++;
+        else if (y->in[0]->dt != DT_f32 || p->inner[y->id]) return "a contraction of narrow numbers ends each tile by itself";
+    }
+    if (x->dt != DT_f32 || folds == PLACE_FOLDS || behind_places(p, q, f)) return no_row;
+    if (columns < PLACE_COLUMNS) return "too few columns for threads to share, where one of them takes all places";
+    c->rows = rows;
+    return NULL;
+}
+
 Node *scan_operand(Planner *p, const Node *n, Node *view)
 {
     bool before;
@@ -295,12 +352,6 @@ const char *allow_never(Planner *p, Candidate *c)
 {
     (void)p; (void)c;
     return "a rule of the file says never";
-}
-
-const char *allow_never_rows(Planner *p, Candidate *c)
-{
-    (void)p; (void)c;
-    return "a tile of a contraction holds no whole row to reduce";
 }
 
 const char *allow_never_dot(Planner *p, Candidate *c)

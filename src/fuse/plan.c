@@ -27,7 +27,7 @@ static const FusionRow fusion_table[] = {
 };
 
 static const struct { const char *name; Allow allowed; } condition_table[] = {
-    { "allow_same_point", allow_same_point }, { "allow_rows", allow_rows }, { "allow_never", allow_never },
+    { "allow_same_point", allow_same_point }, { "allow_epilogue", allow_epilogue }, { "allow_places", allow_places }, { "allow_rows", allow_rows }, { "allow_never", allow_never },
 };
 
 static int word_index(const char *const *words, int n, const char *word)
@@ -279,7 +279,8 @@ static void place_rows(Planner *p, Node *f)
         if (why) { if (group_of(p, p->home[via[i]->id]) == q[i]) refuse(p, via[i], f, rule, why); continue; }
         home = q[i];
         at = c.coord;
-        if (home->kind == SUB_map) { home->kind = SUB_rows; home->rows = c.rows; }
+        if (home->kind == SUB_map) home->kind = SUB_rows;
+        if (home->kind == SUB_rows || home->kind == SUB_dot) home->rows = c.rows;
         if (home->kind == SUB_scan) home->inner = c.rows;
     }
     if (!home) {
@@ -590,6 +591,7 @@ Plan *plan_make(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, bool fuse, bo
     p->home = NEWS(a, int, n);
     p->coord = NEWS(a, Dim **, n);
     p->iter = NEWS(a, Dim **, n);
+    p->behind = NEWS(a, uint8_t, n);
     p->readers = arena_alloc(a, size_mul(a, sizeof *p->readers, (size_t)n));
     p->writers = arena_alloc(a, size_mul(a, sizeof *p->writers, (size_t)n));
     facts_find(p);

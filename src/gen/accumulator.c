@@ -141,6 +141,12 @@ static const char *folded_with(Printer *p, const KFold *f, const char *a, const 
     return infix ? arena_fmt(p->arena, "%s %s %s", a, op, b) : arena_fmt(p->arena, "%s_%s%s(%s, %s)", op, print_held(f->dt), acc_suffix(f), a, b);
 }
 
+/* A fold over the places of a contraction takes each of them once: what it prints before an update of the tile's row m. */
+static const char *past_rows(Printer *p, const KStmt *s)
+{
+    return p->in_m && p->k->sub->kind == SUB_dot && !(s->fold->vary & VARY_row) ? print_row_guard(p) : "";
+}
+
 void print_update(Printer *p, const KStmt *s)
 {
     const KFold *f = s->fold;
@@ -148,15 +154,15 @@ void print_update(Printer *p, const KStmt *s)
     const char *a = acc_name(p, f, "a"), *t = print_held(f->dt), *sv = acc_suffix(f);
     bool infix, mask = p->part && f->own;
     if (is_arg(f)) {
+        print_line(p, "%s{", past_rows(p, s));
         const char *x = acc_name(p, f, "x"), *v = print_operand_as(p, f->value, vary);
-        print_line(p, "{");
         print_line(p, "const i32%s up = %s_%s_%s%s(%s, %s)%s;", sv, f->kind == FOLD_argmax ? "above" : "below", f->last ? "last" : "first", t, sv, v, a, mask ? " & lanes_below(rem)" : "");
         print_line(p, "%s = sel_%s%s(up, %s, %s);", a, t, sv, v, a);
         print_line(p, "%s = sel_i64%s(up, %s, %s);", x, sv, print_operand_as(p, f->index, vary), x);
         print_line(p, "}");
         return;
     }
-    const char *e;
+    const char *e, *past = past_rows(p, s);
     if (runs_beside(p, f) && f->own) {   /* the lanes by themselves, then what was before them */
         a = arena_fmt(p->arena, "a%d[0]", f->id);
         print_line(p, "{");
@@ -192,7 +198,7 @@ void print_update(Printer *p, const KStmt *s)
     }
     p->half = false;
     if (mask) e = arena_fmt(p->arena, "sel_%sv(lanes_below(rem), %s, %s)", t, e, a);
-    print_line(p, "%s = %s;", a, e);
+    print_line(p, "%s%s = %s;", past, a, e);
 }
 
 void print_scan_open(Printer *p, const KFold *f)

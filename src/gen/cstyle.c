@@ -166,7 +166,7 @@ static bool is_long(const Printer *p, const KBlock *b, int from, int to)
     if (p->simt) return false;           /* arrays with an index that is not known lie in memory there */
     for (int i = from; i < to; i++) {
         const KStmt *s = &b->stmt.at[i];
-        if (s->kind == KS_update || (s->kind == KS_val && s->val->kind == KV_fold && (s->val->fold->kind == FOLD_argmax || s->val->fold->kind == FOLD_argmin))) return false;
+        if ((s->kind == KS_update && (s->fold->vary & VARY_row)) || (s->kind == KS_val && s->val->kind == KV_fold && (s->val->fold->kind == FOLD_argmax || s->val->fold->kind == FOLD_argmin))) return false;
         n += !skipped(b, s) && (stmt_vary(p, s) & VARY_row);
         dear |= s->kind == KS_val && is_dear(s->val);
     }
@@ -524,6 +524,15 @@ static void print_tiles(Printer *p, const KLoop *o)
     p->shifted = shifted;
 }
 
+/* Tiles of places, the last of which begins earlier. */
+static bool shifted_tiles(const Printer *p, const KLoop *o) { return p->shifted && o->places && o->var == p->k->row_var; }
+static void print_shifted(Printer *p, const KLoop *o, const char *from, const char *past, const char *last)
+{
+    const char *v = print_var(p, o->var);
+    print_line(p, "for (i64 %sf = %s; %sf < %s; %sf += %lld) {", v, from, v, past, v, (long long)o->step);
+    print_line(p, "const i64 %s = imin(%sf, %s - %d);", v, v, last, p->k->mr);
+}
+
 static void print_loop_once(Printer *p, const KLoop *o)
 {
     if (o->team > 1 && print_team_scan(p, o)) return;
@@ -540,7 +549,8 @@ static void print_loop_once(Printer *p, const KLoop *o)
     if (o->chunk) {
         print_line(p, "{");
         chunk_open(p, o, v, o->from ? print_dim(p, o->from) : "0", n);
-        print_line(p, "for (i64 %s = %sc; %s < %se; %s += %lld) {", v, v, v, v, v, o->step > 1 ? (long long)o->step : 1);
+        if (shifted_tiles(p, o)) print_shifted(p, o, arena_fmt(p->arena, "%sc", v), arena_fmt(p->arena, "%se", v), n);
+        else print_line(p, "for (i64 %s = %sc; %s < %se; %s += %lld) {", v, v, v, v, v, o->step > 1 ? (long long)o->step : 1);
         print_turn(p, o);
         print_line(p, "}");
         chunk_close(p, o);
@@ -551,7 +561,8 @@ static void print_loop_once(Printer *p, const KLoop *o)
     int64_t step = o->step;
     const char *from = o->from ? print_dim(p, o->from) : "0", *unroll = o->unroll && !p->border ? "UNROLL " : "";
     if (print_turned(p, o)) from = arena_fmt(p->arena, "%s / LANES * LANES", n);
-    if (step > 1) print_line(p, "%sfor (i64 %s = %s; %s < %s; %s += %lld) {", unroll, v, from, v, n, v, (long long)step);
+    if (shifted_tiles(p, o)) print_shifted(p, o, from, n, n);
+    else if (step > 1) print_line(p, "%sfor (i64 %s = %s; %s < %s; %s += %lld) {", unroll, v, from, v, n, v, (long long)step);
     else print_line(p, "%sfor (i64 %s = %s; %s < %s; %s++) {", unroll, v, from, v, n, v);
     print_turn(p, o);
     print_line(p, "}");

@@ -94,6 +94,7 @@ void print_bundle(Printer *p, const KBlock *b);                  /* gen_bundle.c
 void print_loop(Printer *p, const KLoop *o);
 void print_stmts(Printer *p, const KBlock *b, int from, int to); /* those that compute or store something, one after the other */
 void print_row(Printer *p);                                      /* this row of a tile, inside its loop */
+const char *print_row_guard(Printer *p);
 void print_unit(Printer *p, const KLoop *o);                     /* gen_unit.c: the loop o over the lanes of a kernel on a unit for tiles: whole steps, or its rest */
 /* A block without the loops in it: its arrays and what all rows of a tile share; the rest, for the row m. */
 void print_shared(Printer *p, const KBlock *b);

@@ -550,6 +550,14 @@ static bool rounds_only(const Printer *p, const KVal *v)
 /* The unit for tiles makes 0 of sums below 2^-126. */
 static bool never_tiny(const KVal *v) { return v->kind == KV_fold && v->fold->unit && v->fold->unit_steps <= UNIT_STEPS; }
 
+/* "if (...) " where the tile's row m may be past the last row, or be one that an earlier tile has done; else "". */
+const char *print_row_guard(Printer *p)
+{
+    const char *r = print_var(p, p->k->row_var);
+    if (p->shifted) return arena_fmt(p->arena, "if (%sm >= %sf) ", r, r);
+    return rows_whole(p->k) ? "" : arena_fmt(p->arena, "if (%sr < %s) ", r, print_dim(p, p->k->row_extent));
+}
+
 void print_store(Printer *p, const KStmt *s)
 {
     const KBuf *b = &p->k->buf.at[s->buf];
@@ -557,8 +565,7 @@ void print_store(Printer *p, const KStmt *s)
     const char *st = stype(t), *guard = "";
     if (p->simt && p->k->columns) guard = p->in_team ? "if (live) " : "if (live && thread == 0) ";
     else if (p->simt && p->k->team > 1 && !p->in_team) guard = "if (thread == 0) ";
-    if (p->in_m && (s->vary & VARY_row) && p->shifted) guard = arena_fmt(p->arena, "if (%sm >= %sf) ", print_var(p, p->k->row_var), print_var(p, p->k->row_var));
-    else if (p->in_m && (s->vary & VARY_row) && !rows_whole(p->k)) guard = arena_fmt(p->arena, "if (%sr < %s) ", print_var(p, p->k->row_var), print_dim(p, p->k->row_extent));
+    if (p->in_m && (s->vary & VARY_row)) guard = print_row_guard(p)[0] ? print_row_guard(p) : guard;
     if (!lanes(p, s->vary)) {
         const char *c = condition(p, &s->at, s->nopnd, s->opnd, true), *packed = pack_element(p, s);
         const char *e = print_operand_as(p, s->val, 0);

@@ -321,7 +321,7 @@ void graph_rewrite(Ctx *cx, Arena *a, Graph *g, const RuleSet *rules, int *times
 /* One kernel. Its nodes are those whose home is `id`, and free nodes (views, constants, sizes) and bodies of contractions that they need.
  * Everything else that they read lies in memory. The kernel runs over a space of loop variables SPACE_VAR + k. */
 typedef enum SubKind { SUB_map, SUB_rows, SUB_dot, SUB_stream, SUB_scan, SUB_scatter, SUB_call, SUB_COUNT } SubKind;
-enum { SPACE_VAR = 2000, PART_VAR = 2100 };              /* PART_VAR: the part of the axis that is cut */
+enum { SPACE_VAR = 2000, PART_VAR = 2100, PLACE_FOLDS = 8 };     /* PART_VAR: the part of the axis that is cut; PLACE_FOLDS: reductions of the results of a contraction in its kernel, at most */
 /* The index of fold f's result where its operand (that of fold_whole(f)) is at `in`; returns the rank. */
 int fold_index(Graph *g, const Node *f, Dim *const *in, Dim **out);
 /* SUB_stream: folds along one axis of the space, passed over once. A fold of stage 1 needs others. While the axis is passed over, a maximum (pivot)
@@ -355,7 +355,7 @@ typedef struct Subgraph {
     SubKind kind;
     int id;
     int rank; Dim *const *space;        /* extents of the space */
-    uint32_t rows;                      /* SUB_rows, SUB_stream: the axes of the space that folds reduce; SUB_scan: the axis that runs */
+    uint32_t rows;                      /* SUB_rows, SUB_stream: the axes of the space that folds reduce; SUB_dot: that results of the contraction are reduced over, or 0; SUB_scan: the axis that runs */
     uint32_t inner;                     /* SUB_scan: axes that a fold of what runs reduces at each place: loops inside, each with its own running fold */
     const Stream *stream;               /* SUB_stream */
     int part; int64_t step;             /* SUB_rows: the row axis that is cut into parts of `step` places, which are points as well (PART_VAR counts them); step 0: none */

@@ -300,7 +300,7 @@ static void bound_loops(LoopKernel *k, KBlock *b)
         Pred q;
         Dim *c, *rest;
         if (!o) continue;
-        if (!o->vector && !o->from && o->step <= 1 && o->tile <= 1 && dim_hint(k->g, o->extent) * inner_steps(k, o->body) >= SHORT_STEPS && pred_of_loop(k, o, o->body, &q, &c, &rest) && updates_idle(k, o->body, q)) {
+        if (!o->vector && !o->places && !o->from && o->step <= 1 && o->tile <= 1 && dim_hint(k->g, o->extent) * inner_steps(k, o->body) >= SHORT_STEPS && pred_of_loop(k, o, o->body, &q, &c, &rest) && updates_idle(k, o->body, q)) {
             o->times = o->extent;        /* 0 <= c * i + rest < n */
             o->from = dim_max(g, dim_const(g, 0), dim_ceildiv(g, dim_mulc(g, rest, -1), c));
             o->extent = dim_min(g, o->extent, dim_ceildiv(g, dim_sub(g, q.n, rest), c));
@@ -336,7 +336,7 @@ static void bound_rows(LoopKernel *k, KBlock *b)
         Pred q;
         Dim *c, *rest;
         if (!o) continue;
-        bool plain = !o->vector && !o->from && !o->row_from && o->step <= 1 && o->tile <= 1;
+        bool plain = !o->vector && !o->places && !o->from && !o->row_from && o->step <= 1 && o->tile <= 1;
         if (plain && pred_of_rows(k, o, o->body, &q, &o->before, &o->after) && updates_idle(k, o->body, q) && dim_linear(g, q.e, k->row_var->var, &c, &rest)) {
             o->row_from = dim_ceildiv(g, dim_mulc(g, rest, -1), c);
             o->row_past = dim_ceildiv(g, dim_sub(g, q.n, rest), c);

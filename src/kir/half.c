@@ -31,7 +31,7 @@ static bool few_find(const LoopKernel *k, const KBlock *b, bool inside, KFold **
     const KVal *w = f && f->mul_a && f->mul_b ? column_factor(k, f) : NULL;
     for (int i = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
-        if (s->kind == KS_loop && !few_find(k, s->loop->body, inside || !s->loop->blocked, sum)) return false;
+        if (s->kind == KS_loop && !few_find(k, s->loop->body, inside || !loop_around(s->loop), sum)) return false;
         if (!inside) continue;
         if (s->kind == KS_update) {
             if (*sum || s->fold != f || !w || w->block != b || f->kind != FOLD_sum || f->dt != DT_f32 || f->node->dt != DT_f32 || f->running || f->own) return false;

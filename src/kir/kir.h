@@ -59,6 +59,7 @@ struct KFold {                          /* an accumulator, declared before its o
 struct KLoop {
     Dim *var, *extent;
     bool vector, blocked;               /* LANES at once; blocked: runs over the block of the parallel variable vec_var, or down_var, only */
+    bool places;                        /* around a contraction, over places of its result that are reduced as they are computed; the innermost is stepped over by tiles */
     bool unroll, split;                 /* split: printed twice, without predicates where all of them hold for the whole tile (gen/inside.c) */
     int nv;
     int team;                           /* > 1: its iterations are dealt out to so many threads */
@@ -71,6 +72,7 @@ struct KLoop {
     KBlock *body;
 };
 static inline Dim *loop_times(const KLoop *o) { return o->times ? o->times : o->extent; }
+static inline bool loop_around(const KLoop *o) { return o->blocked || o->places; }     /* around the sums of a contraction, no part of them */
 typedef enum KSKind { KS_val, KS_store, KS_loop, KS_fold, KS_update, KS_skip } KSKind;    /* fold: declaration; update: in the innermost body; skip: unless val holds, the rest of this turn of the loop is left out */
 typedef struct KStmt {
     KSKind kind;
@@ -234,6 +236,7 @@ bool tile_shifts(const LoopKernel *k);                        /* Does the last t
 bool tile_fits(const LoopKernel *k);                          /* No tile reaches past the last row. */
 void tile_loops(LoopKernel *k);                               /* which loops are unrolled or split */
 int kernel_folds(const KBlock *b);
+KLoop *kernel_places(const LoopKernel *k);                    /* the innermost loop over places that a contraction's results are reduced over, or NULL */
 /* Do a SUB_rows kernel's results pass the caches by? They are larger than these, and its rows are neither short nor too long to be kept meanwhile. */
 enum { STREAM_BYTES = 32 << 20, STREAM_ROW_LEAST = 1024, STREAM_ROW_MOST = 512 << 10 };
 bool kernel_streams(const Graph *g, const Subgraph *sub);

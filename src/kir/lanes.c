@@ -11,7 +11,7 @@ static void cost_walk(Costing *x, const KBlock *b, const Dim *lane, bool inner)
 {
     for (int i = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
-        if (s->kind == KS_loop) { cost_walk(x, s->loop->body, s->loop->vector ? s->loop->var : lane, inner || !s->loop->blocked); continue; }
+        if (s->kind == KS_loop) { cost_walk(x, s->loop->body, s->loop->vector ? s->loop->var : lane, inner || !loop_around(s->loop)); continue; }
         bool load = s->kind == KS_val && s->val->kind == KV_load, store = s->kind == KS_store;
         if (!load && !store) continue;
         const KAddr *at = load ? &s->val->at : &s->at;

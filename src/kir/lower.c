@@ -558,6 +558,53 @@ static void lower_row_folds(Lowering *l)
     }
 }
 
+/* ---- a contraction whose results are reduced ------------------------------------------------------------------------------------------- */
+/* One pass over the places: the contraction and what follows it are computed for a place, stored if they are wanted elsewhere, and folded. What is computed of the folds comes after. */
+static void lower_places(Lowering *l)
+{
+    const Subgraph *s = l->sub;
+    KBlock *was = l->point;
+    KFold *fold[PLACE_FOLDS]; int n = 0;
+    KLoop *loop[MAX_RANK];
+    for (int i = 0; i < s->nnode; i++) {
+        const Node *f = s->node[i];
+        if (f->op != OP_fold || !s->iter[f->id]) continue;
+        ASSERT(n < PLACE_FOLDS);
+        fold[n++] = fold_new(l, f);
+    }
+    int nl = rows_open(l, loop);
+    l->row_loop = NULL;
+    l->point = l->cur;
+    for (int i = 0; i < nl; i++) loop[i]->places = true;
+    for (int i = 0; i < n; i++) {
+        Dim *const *in = s->iter[fold[i]->node->id];
+        fold[i]->loop = loop[0];
+        fold_update(l, fold[i], demand(l, fold[i]->node->in[0], in), in);
+    }
+    for (int i = 0; i < s->nstore; i++) {
+        bool inner = false;
+        for (int k = 0; k < s->store[i].into->rank; k++) for (int a = 0; a < s->rank; a++) inner |= (s->rows >> a & 1) && dim_uses(s->store[i].coord[k], SPACE_VAR + a);
+        if (!inner || l->done[i]) continue;
+        KVal *v = demand(l, s->store[i].node, s->store[i].at);
+        if (!l->done[i]) { l->done[i] = 1; store_add(l, &s->store[i], v, COMBINE_set); }
+    }
+    l->point = was;
+    loops_close(l, loop, nl);
+    for (int i = 0; i < n; i++) {
+        const Node *f = fold[i]->node;
+        Dim *idx[MAX_RANK];
+        KVal *v = fold_result(l, fold[i]);
+        fold_index(l->g, f, s->iter[f->id], idx);
+        memo_put(l, f, idx, v);
+        stores_for(l, f, idx, v);
+    }
+    for (int i = 0; i < s->nstore; i++) {
+        if (l->done[i]) continue;
+        KVal *v = demand(l, s->store[i].node, s->store[i].at);
+        if (!l->done[i]) { l->done[i] = 1; store_add(l, &s->store[i], v, COMBINE_set); }
+    }
+}
+
 /* ---- whole kernels -------------------------------------------------------------------------------------------------------------------- */
 static void lower_points(Lowering *l)
 {
@@ -666,7 +713,8 @@ LoopKernel *lower_once(Ctx *cx, Arena *a, Graph *g, const Subgraph *sub, Vectors
     switch (sub->kind) {
     case SUB_scan: lower_scan(l); break;
     case SUB_scatter: lower_scatter(l); break;
-    case SUB_map: case SUB_rows: case SUB_dot: lower_points(l); break;
+    case SUB_dot: if (sub->rows) { lower_places(l); break; } /* fall through */
+    case SUB_map: case SUB_rows: lower_points(l); break;
     case SUB_stream: lower_stream(l); break;
     case SUB_call: case SUB_COUNT: ASSERT(!"a call is no kernel");
     }

@@ -27,7 +27,7 @@ static void panel_walk(Panels *p, KBlock *b, bool inside, bool change)
 {
     for (int i = 0; i < b->stmt.n; i++) {
         KStmt *s = &b->stmt.at[i];
-        if (s->kind == KS_loop) panel_walk(p, s->loop->body, inside || !s->loop->blocked, change);
+        if (s->kind == KS_loop) panel_walk(p, s->loop->body, inside || !loop_around(s->loop), change);
         if (s->kind != KS_val || s->val->kind != KV_load || s->val->buf != p->buf) continue;
         Dim *row = inside && !s->val->at.npred && !s->val->nopnd ? panel_row(p, s->val->at.off) : NULL;
         if (!row || (p->k->row_var && dim_uses(row, p->k->row_var->var))) { p->ok = false; return; }
@@ -55,6 +55,8 @@ static double panel_readers(const LoopKernel *k, int buf)
     double n = 1;
     for (int i = 0; i < k->npar; i++)
         if (k->par[i].var != k->vec_var && !reads_along(k->body, buf, k->par[i].var)) n *= (double)dim_hint(k->g, k->par[i].extent);
+    for (const KLoop *o = kernel_places(k); o; o = o->body->up->loop && o->body->up->loop->places ? o->body->up->loop : NULL)
+        if (!reads_along(k->body, buf, o->var)) n *= (double)dim_hint(k->g, o->extent);
     return n;
 }
 

@@ -181,7 +181,8 @@ static void vary_block(LoopKernel *k, KBlock *b, const Dim *lane, const Dim *row
             f->vary = f->own && !f->running ? f->value->vary & VARY_row : f->value->vary;
             if (f->own && f->running) f->vary |= VARY_lane;
             for (const KBlock *c = f->loop ? b : NULL; c && c->loop; c = c->up) {    /* a loop of its own in tiles of rows: one result for them */
-                if (c->loop->tile > 1) f->vary &= (uint8_t)~VARY_row;
+                if (c->loop->tile > 1 || c->loop->places) f->vary &= (uint8_t)~VARY_row;
+                if (c->loop->places && c->loop->var == k->row_var) s->vary |= VARY_row;      /* once for each place, whatever it folds */
                 if (c->loop == f->loop) break;
             }
             if (f->own) s->vary |= VARY_lane;
@@ -270,7 +271,7 @@ static int64_t sum_steps(const LoopKernel *k, const KLoop *o, const KBlock *b)
     int64_t most = 0;
     for (int i = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
-        int64_t n = s->kind == KS_update ? fold_in_loop(s->fold, o) : s->kind == KS_loop ? loop_steps(k, s->loop, sum_steps(k, o, s->loop->body)) : 0;
+        int64_t n = s->kind == KS_update ? (o->places ? loop_unit(k, o) : 1) * fold_in_loop(s->fold, o) : s->kind == KS_loop ? loop_steps(k, s->loop, sum_steps(k, o, s->loop->body)) : 0;
         if (n > most) most = n;
     }
     return most;
@@ -285,7 +286,7 @@ static void choose_chunks(LoopKernel *k, KBlock *b)
         int64_t each = sum_steps(k, o, o->body);
         if (o->blocked || loop_steps(k, o, each) <= (k->sub->step ? CHUNK_STEPS : SUM_STEPS)) continue;      /* in parts: no less exact than as a whole */
         bool once = k->vec_var && dim_hint(k->g, loop_times(o)) * each <= CHUNK_DOT;
-        int64_t steps = k->sub->kind == SUB_dot || once ? CHUNK_DOT : CHUNK_STEPS;
+        int64_t steps = (k->sub->kind == SUB_dot && !o->places) || once ? CHUNK_DOT : CHUNK_STEPS;
         o->chunk = (each < steps ? steps / each : 1) * loop_unit(k, o);
     }
 }

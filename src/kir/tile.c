@@ -13,7 +13,7 @@ static void count_loads(const KBlock *b, const Dim *row, const Dim *lane, bool i
 {
     for (int i = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
-        if (s->kind == KS_loop) count_loads(s->loop->body, row, s->loop->vector ? s->loop->var : lane, inside || !s->loop->blocked, c);
+        if (s->kind == KS_loop) count_loads(s->loop->body, row, s->loop->vector ? s->loop->var : lane, inside || !loop_around(s->loop), c);
         if (s->kind != KS_val || !inside) continue;
         if (s->val->kind == KV_load) {
             bool by_row = dim_uses(s->val->at.off, row->var);
@@ -31,6 +31,20 @@ int kernel_folds(const KBlock *b)
     return n;
 }
 
+static KLoop *block_loop(const KBlock *b, bool places)
+{
+    for (int i = 0; i < b->stmt.n; i++) if (b->stmt.at[i].kind == KS_loop && (places ? b->stmt.at[i].loop->places : b->stmt.at[i].loop->blocked)) return b->stmt.at[i].loop;
+    return NULL;
+}
+
+KLoop *kernel_places(const LoopKernel *k)
+{
+    const KLoop *vec = block_loop(k->body, false);
+    KLoop *found = NULL;
+    for (KLoop *o = block_loop(vec ? vec->body : k->body, true); o; o = block_loop(o->body, true)) found = o;
+    return found;
+}
+
 /* Steps of the reduction: iterations of the loops inside the one over lanes; and how often the innermost one is entered. */
 static double reduction_steps(const LoopKernel *k, const KBlock *b, double *entries)
 {
@@ -39,10 +53,10 @@ static double reduction_steps(const LoopKernel *k, const KBlock *b, double *entr
     for (int i = 0; i < b->stmt.n; i++) {
         const KLoop *o = b->stmt.at[i].kind == KS_loop ? b->stmt.at[i].loop : NULL;
         if (!o) continue;
-        double e, in = reduction_steps(k, o->body, &e), times = o->blocked ? 1 : (double)dim_hint(k->g, o->extent);
+        double e, in = reduction_steps(k, o->body, &e), times = loop_around(o) ? 1 : (double)dim_hint(k->g, o->extent);
         if (in * times <= most) continue;
         most = in * times;
-        *entries = in > 1 && !o->blocked ? e * times : e;
+        *entries = in > 1 && !loop_around(o) ? e * times : e;
     }
     return most;
 }
@@ -54,7 +68,7 @@ static bool rows_apart(const LoopKernel *k, const KBlock *b, const Dim *row, boo
     for (int i = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
         Dim *c, *rest;
-        if (s->kind == KS_loop && rows_apart(k, s->loop->body, row, inside || !s->loop->blocked)) return true;
+        if (s->kind == KS_loop && rows_apart(k, s->loop->body, row, inside || !loop_around(s->loop))) return true;
         if (!inside || s->kind != KS_val || s->val->kind != KV_load || !dim_uses(s->val->at.off, row->var)) continue;
         if (!dim_linear(k->g, s->val->at.off, row->var, &c, &rest) || c->idx_mask || dim_hint(k->g, c) * (int64_t)dtype_size(s->val->dt) >= ROW_BYTES) return true;
     }
@@ -144,7 +158,7 @@ static void count_bytes(const LoopKernel *k, const KBlock *b, const Dim *row, bo
 {
     for (int i = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
-        if (s->kind == KS_loop) count_bytes(k, s->loop->body, row, inside || !s->loop->blocked, r);
+        if (s->kind == KS_loop) count_bytes(k, s->loop->body, row, inside || !loop_around(s->loop), r);
         if (s->kind != KS_val || s->val->kind != KV_load || !inside) continue;
         const Node *n = k->buf.at[s->val->buf].node;
         double bytes = (double)dtype_size(k->buf.at[s->val->buf].dt);
@@ -184,7 +198,13 @@ void tile_choose(LoopKernel *k, KLoop *vec)
 {
     int64_t best = 1;
     LoopCount of = { 0 };
-    for (int i = 0; i < k->npar; i++) {
+    KLoop *places = kernel_places(k);
+    if (places) {
+        count_loads(k->body, places->var, NULL, false, &of);
+        best = dim_hint(k->g, places->extent);
+        k->row_var = places->var; k->row_extent = places->extent;
+    }
+    for (int i = 0; i < k->npar && !places; i++) {
         if (k->par[i].var == k->vec_var) continue;
         LoopCount c = { 0 };
         count_loads(k->body, k->par[i].var, NULL, false, &c);
@@ -193,7 +213,7 @@ void tile_choose(LoopKernel *k, KLoop *vec)
         if (c.with && c.without && n > 1 && enough && (!of.without || c.each <= of.each)) { best = n; of = c; k->row_var = k->par[i].var; k->row_extent = k->par[i].extent; }
     }
     int64_t vecs = vec ? (dim_hint(k->g, vec->extent) + k->lanes - 1) / k->lanes : 4;
-    int regs = k->lanes >= 16 ? 28 : 12, folds = kernel_folds(k->body);
+    int regs = k->lanes >= 16 ? 28 : 12, folds = kernel_folds(places ? places->body : k->body);
     k->row_each = of.each > 0;
     regs /= folds > 1 ? folds : 1;
     if (of.ops > 4) regs /= 2;
@@ -216,6 +236,7 @@ void tile_choose(LoopKernel *k, KLoop *vec)
     order_axes(k, of.each);
     if (t.mr == 1) k->row_var = NULL;
     k->mr = t.mr;
+    if (places && t.mr > 1) places->step = t.mr;
     if (vec) vec->nv = t.nv;
     for (int i = 0; i < k->npar; i++)
         if (k->par[i].var == k->vec_var) k->par[i].step = (int64_t)t.nv * (k->half && t.nv > 1 ? k->lanes / 2 : k->lanes);
@@ -329,10 +350,8 @@ static bool short_nest(const KLoop *o)
  * multiplications, and cost nothing. */
 void tile_loops(LoopKernel *k)
 {
-    KBlock *b = k->body;
-    KLoop *vec = NULL;
-    for (int i = 0; i < b->stmt.n; i++) if (b->stmt.at[i].kind == KS_loop && b->stmt.at[i].loop->blocked) vec = b->stmt.at[i].loop;
-    if (vec) b = vec->body;
+    KLoop *vec = block_loop(k->body, false), *places = kernel_places(k);
+    KBlock *b = places ? places->body : vec ? vec->body : k->body;
     for (int i = 0; i < b->stmt.n; i++) {
         if (b->stmt.at[i].kind != KS_loop) continue;
         KLoop *o = b->stmt.at[i].loop;
