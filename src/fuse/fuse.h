@@ -175,6 +175,8 @@ Dim **index_mapped(Planner *p, int rank, Dim *const *idx, Dim *const *map);     
 void group_renumber(Planner *p, const Group *q, Dim *const *map);        /* the points of q, numbered in another way: map says what stands for each variable */
 void sort_kernels(Planner *p);                           /* fills the plan's kernels and homes */
 
+enum { BODY_STEPS = 8192 };              /* nodes of a contraction's body that are looked at, each once for each way to it */
+
 /* ---- legal.c, with what of plan.c it needs ------------------------------------------------------------------------------------------------------- */
 bool only_for(Planner *p, const Group *h, const Node *n);       /* Are all readers of h's nodes in h itself, or n? Then none of them needs memory. */
 /* Is what the operand x reads, seen from index idx of its consumer, a node of group q? Then *src and its index at (NULL behind a predicate). */

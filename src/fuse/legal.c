@@ -207,8 +207,37 @@ const char *allow_epilogue(Planner *p, Candidate *c)
     return along && behind_places(p, q, c->n) ? "its contraction is computed once for each place, and the reduction is known after the last" : NULL;
 }
 
+/* Does all that n, a part of a contraction's body, reads at idx lie together along the variable var, or not change with it? What is known is laid out as it is wanted. */
+static bool lies_along(Planner *p, const Node *n, Dim *const *idx, int var, int *steps)
+{
+    Dim *at[MAX_RANK];
+    bool padded;
+    const Node *x = operand_source(p, n, idx, at, &padded);
+    if (--*steps < 0) return false;
+    if (p->home[x->id] == HOME_body) {
+        for (int i = x->op == OP_gather ? 1 : 0; i < x->nin; i++) if (!lies_along(p, x->in[i], at, var, steps)) return false;
+        return x->op != OP_gather;
+    }
+    int last = -1;
+    for (int k = 0; k < x->rank; k++) if (!dim_is(x->dims[k], 1)) last = k;
+    for (int k = 0; k < last && !p->constant[x->id]; k++) if (dim_uses(at[k], var)) return false;
+    return true;
+}
+
+static bool columns_lie_along(Planner *p, const Node *f, int column)
+{
+    Dim *idx[MAX_RANK];
+    int var = -1, steps = BODY_STEPS;
+    for (int k = 0, j = 0; k < f->in[0]->rank; k++) {
+        idx[k] = dim_idx(p->g, k, f->in[0]->dims[k]);
+        if (!(f->axes >> k & 1) && j++ == column) var = k;
+    }
+    return lies_along(p, f->in[0], idx, var, &steps);
+}
+
 /* A reduction of what a contraction and its epilogue come to, over all places of a block of columns, which one thread then computes one after the other. */
-enum { PLACE_COLUMNS = 128 };            /* at least: blocks of them are shared by threads */
+/* At least, where there is something to share: columns whose blocks threads take, and those of the last axis, as fewer have kernels of their own kind (kir/half.c). */
+enum { PLACE_COLUMNS = 128, PLACE_LAST = 48, PLACE_WORK = 1 << 16 };
 const char *allow_places(Planner *p, Candidate *c)
 {
     static const char no_row[] = "a tile of a contraction holds no whole row to reduce";
@@ -219,14 +248,15 @@ const char *allow_places(Planner *p, Candidate *c)
     if (no) return no;
     uint32_t rows = 0, kept = 0;
     int last = -1, folds = 0;
-    int64_t columns = 1;
+    double columns = 1, points = 1, steps = 1;
     for (int k = 0; k < x->rank; k++)
         for (int a = 0; a < q->rank; a++) if (dim_uses(c->coord[k], SPACE_VAR + a)) *(f->axes >> k & 1 ? &rows : &kept) |= 1u << a;
     if (rows & kept) return "it reduces a part of an axis";
     for (int a = 0; a < q->rank; a++) {
         if (dim_is(q->space[a], 1)) continue;
         last = a;
-        if (!(rows >> a & 1)) columns *= dim_hint(p->g, q->space[a]);
+        points *= (double)dim_hint(p->g, q->space[a]);
+        if (!(rows >> a & 1)) columns *= (double)dim_hint(p->g, q->space[a]);
     }
     if (!rows || rows >> last & 1) return no_row;
     if (q->rows && q->rows != rows) return "it reduces other axes than the rows of the kernel";
@@ -235,9 +265,11 @@ const char *allow_places(Planner *p, Candidate *c)
         if (y->op != OP_fold) continue;
         if (p->iter[y->id]) folds++;
         else if (y->in[0]->dt != DT_f32 || p->inner[y->id]) return "a contraction of narrow numbers ends each tile by itself";
+        if (!p->iter[y->id] && !columns_lie_along(p, y, last)) return "lanes would run along its columns, which lie apart in what it reads";
+        for (int k = 0; !p->iter[y->id] && k < y->in[0]->rank; k++) if (y->axes >> k & 1) steps *= (double)dim_hint(p->g, y->in[0]->dims[k]);
     }
     if (x->dt != DT_f32 || folds == PLACE_FOLDS || behind_places(p, q, f)) return no_row;
-    if (columns < PLACE_COLUMNS) return "too few columns for threads to share, where one of them takes all places";
+    if (points * steps > PLACE_WORK && (columns < PLACE_COLUMNS || dim_hint(p->g, q->space[last]) < PLACE_LAST)) return "too few columns for threads to share, where one of them takes all places";
     c->rows = rows;
     return NULL;
 }

@@ -325,7 +325,6 @@ static void place_scan(Planner *p, Node *n)
 }
 
 /* Follows a fold's body down to what it reads; collects the body's elementwise nodes. False: something reads at every point, so no contraction. */
-enum { BODY_STEPS = 8192 };
 typedef struct Body { VEC(Node *) node; const Node *fold; Group *own; Dim *count; bool covered, whole, costly; int again, steps; } Body;   /* steps: left, to a node by each of its ways; own: an elementwise kernel that only feeds the fold */
 static void body_walk(Planner *p, Body *b, Node *n, Dim *const *idx)
 {

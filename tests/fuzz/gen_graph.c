@@ -124,7 +124,9 @@ static void take_step(Gen *s)
     while (w >= weight[i]) w -= weight[i++];
     if (s->c->nop < (int)COUNT_OF(s->c->op)) snprintf(s->c->op[s->c->nop++], sizeof s->c->op[0], "%s", steps[i].name);
     graph_origin(s->g, arena_fmt(s->c->arena, "%s_%d", steps[i].name, s->val.n), steps[i].name, "");
+    int before = s->val.n;
     steps[i].step(s);
+    if (s->places && s->val.n > before && (steps[i].step == step_matmul || steps[i].step == step_window)) reduce_places(s);
 }
 
 static void draw_sizes(Gen *s)
@@ -182,6 +184,7 @@ void case_make(Ctx *cx, Arena *a, uint64_t seed, int most, Case *c)
     s.special = chance(&s, 15);
     s.big = chance(&s, 6);
     s.most = s.big ? 60000 : chance(&s, 20) ? 4096 : 600;
+    s.places = seed >= PLACES_SEEDS;
     for (int i = chance(&s, 60) ? 2 + below(&s, 5) : 0; i > 0; i--) s.favoured |= (uint64_t)1 << below(&s, COUNT_OF(steps));
     draw_sizes(&s);
     for (int i = 1 + below(&s, 3); i > 0; i--) add_input(&s);

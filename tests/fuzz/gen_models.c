@@ -50,6 +50,25 @@ void step_matmul(Gen *s)
     }
 }
 
+void reduce_places(Gen *s)
+{
+    static const FoldKind kinds[] = { FOLD_sum, FOLD_sum, FOLD_max, FOLD_min, FOLD_prod };
+    Val v = s->val.at[s->val.n - 1];
+    if (!is_float(&v) || v.n->rank < 2 || chance(s, 20)) return;
+    for (int i = below(s, 3); i > 0; i--) {
+        Val b = partner(s, v, want_float);
+        if (chance(s, 50)) v = clamp(s, v, -4, 6);
+        else if (b.n && b.n->dt == v.n->dt && expands_to(b.n, v.n->rank, v.n->dims)) v = binary(s, chance(s, 50) ? OP_add : OP_mul, tame(s, v, 100), tame(s, b, 100));
+    }
+    if (chance(s, 40)) keep(s, v);
+    uint32_t axes = 1 + (uint32_t)below(s, (1 << (v.n->rank - 1)) - 1);
+    for (int i = 1 + below(s, 3); i > 0; i--) {
+        Val r = fold_val(s, kinds[below(s, 5)], v, axes, chance(s, 50));
+        keep(s, r);
+        if (chance(s, 40)) keep(s, tame(s, r, 3));
+    }
+}
+
 static Val softmax_val(Gen *s, Val v, uint32_t axes, bool logarithm)
 {
     double n = fold_count(s, v.n, axes), m = mag(&v);

@@ -10,8 +10,10 @@ typedef struct Gen {
     bool special, big;                  /* NaN and the like among the inputs; sizes for several threads and long loops */
     int64_t most;                       /* elements of a value */
     uint64_t favoured;                  /* steps that this graph takes more often */
+    bool places;                        /* products and windows are reduced over their places: from PLACES_SEEDS on, so that earlier seeds mean what they did */
 } Gen;
 
+enum { PLACES_SEEDS = 1 << 24 };
 enum { MOST_SIZE = 33 };                /* the most that a size may be, also in runs at other sizes */
 typedef bool (*Want)(const Val *v);
 int below(Gen *s, int n);
@@ -60,6 +62,8 @@ Val join_bounds(Val a, const Val *b);
 #define STEP(name, weight) void step_##name(Gen *s);
 STEPS(STEP)
 #undef STEP
+
+void reduce_places(Gen *s);             /* gen_models.c: what was made last, and what follows it, over axes before the last one */
 
 /* gen_steps.c: values of values, not kept yet */
 Val cast_val(Gen *s, Val v, DType to);
