@@ -208,14 +208,14 @@ const char *allow_epilogue(Planner *p, Candidate *c)
 }
 
 /* Does all that n, a part of a contraction's body, reads at idx lie together along the variable var, or not change with it? What is known is laid out as it is wanted. */
-static bool lies_along(Planner *p, const Node *n, Dim *const *idx, int var, int *steps)
+static bool reads_along_column(Planner *p, const Node *n, Dim *const *idx, int var, int *steps)
 {
     Dim *at[MAX_RANK];
     bool padded;
     const Node *x = operand_source(p, n, idx, at, &padded);
     if (--*steps < 0) return false;
     if (p->home[x->id] == HOME_body) {
-        for (int i = x->op == OP_gather ? 1 : 0; i < x->nin; i++) if (!lies_along(p, x->in[i], at, var, steps)) return false;
+        for (int i = x->op == OP_gather ? 1 : 0; i < x->nin; i++) if (!reads_along_column(p, x->in[i], at, var, steps)) return false;
         return x->op != OP_gather;
     }
     int last = -1;
@@ -232,7 +232,7 @@ static bool columns_lie_along(Planner *p, const Node *f, int column)
         idx[k] = dim_idx(p->g, k, f->in[0]->dims[k]);
         if (!(f->axes >> k & 1) && j++ == column) var = k;
     }
-    return lies_along(p, f->in[0], idx, var, &steps);
+    return reads_along_column(p, f->in[0], idx, var, &steps);
 }
 
 /* A reduction of what a contraction and its epilogue come to, over all places of a block of columns, which one thread then computes one after the other. */
