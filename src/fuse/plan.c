@@ -140,6 +140,50 @@ static bool reads_pieces(Planner *p, const Group *q, const Group *h)
     return false;
 }
 
+/* Does kernel q, which takes h over at these points (map), read h's nodes at them alone? What it reads elsewhere would be computed again for each reader, and all
+ * below it with it. */
+static const char *read_there(Planner *p, const Group *h, int nin, Node *const *in, Dim *const *idx, Dim *const *map)
+{
+    for (int i = 0; i < nin; i++) {
+        Dim *at[MAX_RANK];
+        bool padded;
+        const Node *x = operand_source(p, in[i], idx, at, &padded);
+        if (group_of(p, p->home[x->id]) != h || p->writers[x->id].n) continue;
+        if (padded) return "it is read through padding";
+        Dim *const *own = index_mapped(p, x->rank, p->coord[x->id], map);
+        for (int k = 0; k < x->rank; k++) if (at[k] != own[k]) return "it is needed at another index than it is computed at";
+    }
+    return NULL;
+}
+
+static bool reads_of(Planner *p, const Group *h, const Node *n)
+{
+    Sources s = { 0 };
+    sources_of(p, n, &s);
+    for (int i = 0; i < s.at.n; i++) if (group_of(p, p->home[s.at.at[i]->id]) == h && !p->writers[s.at.at[i]->id].n) return true;
+    return false;
+}
+
+static const char *reads_elsewhere(Planner *p, const Group *q, const Group *h, Dim *const *map)
+{
+    const char *why = NULL;
+    for (int i = 0; i < q->node.n && !why; i++) {
+        Node *y = q->node.at[i], view, *in = y;
+        if (!reads_of(p, h, y)) continue;
+        if (y->op == OP_fold && !p->iter[y->id]) return "a contraction reads its operand many times: computed once, stored";
+        if (y->op == OP_fold) why = read_there(p, h, 1, fold_whole(y)->in, p->iter[y->id], map);
+        else if (y->op == OP_view) why = read_there(p, h, 1, &in, p->coord[y->id], map);
+        else if (y->op == OP_scan) { in = scan_operand(p, y, &view); why = read_there(p, h, 1, &in, p->coord[y->id], map); }
+        else if (y->op == OP_gather) {
+            Node data = { .op = OP_view, .nin = 1, .in = y->in };
+            why = reads_of(p, h, &data) ? "it is read by index" : read_there(p, h, y->nin - 1, y->in + 1, p->coord[y->id], map);
+        } else why = read_there(p, h, y->nin, y->in, p->coord[y->id], map);
+    }
+    for (int i = 0; i < q->store.n && !why; i++)
+        if (group_of(p, p->home[q->store.at[i].node->id]) != q) why = read_there(p, h, 1, (Node *const *)&q->store.at[i].node, q->store.at[i].at, map);
+    return why;
+}
+
 /* n of kernel q needs node x of kernel h at index `at`: h's points as a function of q's, when that is an exchange of points or cheap to repeat. */
 static const char *take_over(Planner *p, Group *q, Group *h, const Node *n, const Node *x, Dim *const *at)
 {
@@ -169,6 +213,8 @@ static const char *take_over(Planner *p, Group *q, Group *h, const Node *n, cons
         if (h->node.n > 6) return "repeating it for each point costs more than reading it";
         for (int i = 0; i < h->node.n; i++) if (!op_cheap(h->node.at[i]->op)) return "repeating it for each point costs more than reading it";
     }
+    const char *elsewhere = exchange ? reads_elsewhere(p, q, h, map) : NULL;
+    if (elsewhere) return elsewhere;
     if (reaches_through_others(p, h, q) || group_reaches(p, q, h) || reads_pieces(p, q, h)) return "it would close a cycle of kernels";
     if (p->cx->opt.limit >= 0 && p->plan->ndecision >= p->cx->opt.limit) return "the limit on decisions is reached";
     p->plan->ndecision++;

@@ -249,6 +249,36 @@ static void boxes_graph(Bench *b)
 static void boxes_few_graph(Bench *b) { b->nin = 1; boxes_graph(b); }
 static void boxes_along_a_long_axis(void **state) { check(state, boxes_graph, 1e-6, 0); check(state, boxes_few_graph, 1e-6, 0); }
 
+/* What a kernel reads at another place than it computes is not taken over into it: each of a chain's links would compute all links before it twice. */
+static void shifted_graph(Bench *b)
+{
+    Graph *g = b->g;
+    Node *x = input(b, DT_f32, DIMS(6, 40));
+    Dim *none[2] = { dim_const(g, 0), dim_const(g, 0) }, *one[2] = { none[0], dim_const(g, 1) }, *less[2] = { none[0], dim_const(g, -1) };
+    for (int k = 0; k < 24; k++) x = g2(g, OP_sub, x, g1(g, OP_tanh, g_pad(g, x, one, less, (Scalar){ .f = 0 })));
+    output(b, x);
+}
+static void chosen_graph(Bench *b)
+{
+    Graph *g = b->g;
+    Node *x = input(b, DT_f32, DIMS(6, 40)), *at = g2(g, OP_mod, g_cast(g, input(b, DT_i32, DIMS(6)), DT_i64), g_int(g, DT_i64, 6));
+    next(b);
+    for (int k = 0; k < 24; k++) x = g2(g, OP_sub, x, g1(g, OP_tanh, g_gather_axis(g, x, at, 0)));
+    output(b, x);
+}
+static void skipped_graph(Bench *b)
+{
+    Graph *g = b->g;
+    Node *t = g1(g, OP_tanh, input(b, DT_f32, DIMS(32, 32)));
+    output(b, g2(g, OP_add, g_matmul(g, t, input(b, DT_f32, DIMS(32, 32))), t));
+}
+static void chains_of_shifts(void **state)
+{
+    check(state, shifted_graph, 1e-5, 24);
+    check(state, chosen_graph, 1e-5, 0);
+    check(state, skipped_graph, 1e-5, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -267,7 +297,7 @@ int main(void)
         cmocka_unit_test(values_beside_no_points),
         cmocka_unit_test(joins_read_elsewhere),
         cmocka_unit_test(gathers_from_nothing),
-        cmocka_unit_test(numbers_of_all_parts), cmocka_unit_test(scatters_of_one_value), cmocka_unit_test(boxes_along_a_long_axis),
+        cmocka_unit_test(numbers_of_all_parts), cmocka_unit_test(scatters_of_one_value), cmocka_unit_test(boxes_along_a_long_axis), cmocka_unit_test(chains_of_shifts),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
