@@ -8,7 +8,7 @@
 static bool is_arg(const KFold *f) { return f->kind == FOLD_argmax || f->kind == FOLD_argmin; }
 /* accumulators with lanes: one for each lane of the loop around (mode of a contraction), or of its own vector loop */
 static uint8_t acc_vary(const KFold *f) { return (f->vary & VARY_row) | (f->own || (f->vary & VARY_lane) ? VARY_lane : 0); }
-static int acc_nv(const Printer *p, const KFold *f) { return f->own ? f->own->nv : p->nv; }
+static int acc_nv(const Printer *p, const KFold *f) { return !f->own ? p->nv : p->held ? 1 : f->own->nv; }
 
 /* What a fold begins with. */
 static Scalar fold_identity(FoldKind k, DType t) { return fold_start(k == FOLD_argmax ? FOLD_max : k == FOLD_argmin ? FOLD_min : k, t); }
@@ -17,6 +17,7 @@ static const char *acc_name(Printer *p, const KFold *f, const char *letter)
 {
     if (p->cell) return arena_fmt(p->arena, "%s%d%s", letter, f->id, p->cell);
     if (f->unit) return arena_fmt(p->arena, "%s%d[m - first][%s]", letter, f->id, p->in_v ? "v" : "0");
+    if (p->held) return arena_fmt(p->arena, "%s%d%s%s", letter, f->id, print_subscript(p, acc_vary(f), false), acc_vary(f) & VARY_lane ? "[0]" : "");
     return arena_fmt(p->arena, "%s%d%s", letter, f->id, print_subscript(p, acc_vary(f), acc_vary(f) & VARY_lane));
 }
 
@@ -262,7 +263,7 @@ void print_sums(Printer *p, const KFold *f)
 {
     const char *e = NULL;
     print_line(p, "f32 h%d[LANES]; f32v l%d[LANES];", f->id, f->id);
-    for (int i = 0; i < f->own->nv; i++) e = e ? arena_fmt(p->arena, "(%s + a%d[m][%d])", e, f->id, i) : arena_fmt(p->arena, "a%d[m][%d]", f->id, i);
+    for (int i = 0; i < acc_nv(p, f); i++) e = e ? arena_fmt(p->arena, "(%s + a%d[m][%d])", e, f->id, i) : arena_fmt(p->arena, "a%d[m][%d]", f->id, i);
     print_line(p, "UNROLL for (int m = 0; m < LANES; m++) l%d[ROW_AT(m)] = %s;", f->id, e);
     print_line(p, "hsums_f32v(h%d, l%d);", f->id, f->id);
 }
@@ -275,7 +276,7 @@ static const char *over_lanes(Printer *p, const KFold *f)
     const char *m = (acc_vary(f) & VARY_row) && p->k->mr > 1 ? "[m]" : "";
     const char *whole = f->loose ? "loose_max" : nan_apart(p, f) ? arena_fmt(p->arena, "%sn", fold_name[f->kind]) : fold_name[f->kind];
     if (!infix) op = whole;
-    for (int i = 0; i < f->own->nv; i++) {
+    for (int i = 0; i < acc_nv(p, f); i++) {
         const char *x = arena_fmt(p->arena, "%s%d%s[%d]", p->rolled ? "r" : "a", f->id, m, i);
         e = !e ? x : infix ? arena_fmt(p->arena, "(%s %s %s)", e, op, x) : arena_fmt(p->arena, "%s_%sv(%s, %s)", op, print_held(f->dt), e, x);
     }

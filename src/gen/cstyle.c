@@ -64,7 +64,7 @@ static void escape_walk(Escape *x, const KBlock *b, int nv)
         case KS_loop:
             was = x->p->k;
             if (s->loop->tile > 1) x->p->k = tiled(x->p, s->loop, false);
-            escape_walk(x, s->loop->body, s->loop->vector ? s->loop->nv : nv);
+            escape_walk(x, s->loop->body, !s->loop->vector ? nv : x->p->held ? x->p->held : s->loop->nv);
             x->p->k = was;
             if (!x->p->k->unit || s->loop->vector) seg = ++x->seg;       /* what is around a sum on the unit for tiles is one segment */
             break;
@@ -163,7 +163,7 @@ static bool is_long(const Printer *p, const KBlock *b, int from, int to)
 {
     int n = 0;
     bool dear = false;
-    if (p->simt) return false;           /* arrays with an index that is not known lie in memory there */
+    if (p->simt || p->held) return false;           /* arrays with an index that is not known lie in memory */
     for (int i = from; i < to; i++) {
         const KStmt *s = &b->stmt.at[i];
         if ((s->kind == KS_update && (s->fold->vary & VARY_row)) || (s->kind == KS_val && s->val->kind == KV_fold && (s->val->fold->kind == FOLD_argmax || s->val->fold->kind == FOLD_argmin))) return false;
@@ -339,8 +339,22 @@ static const char *block_end(Printer *p, const KLoop *o)
     return arena_fmt(p->arena, "imin(%s0 + %lld, %s)", print_var(p, o->var), (long long)step, print_dim(p, o->extent));
 }
 
+/* A row that stays in registers: all of its vectors. */
+static void print_held_loop(Printer *p, const KLoop *o)
+{
+    print_line(p, "{");
+    print_line(p, "const i64 %s = 0;", print_var(p, o->var));
+    p->lane = o->var;
+    p->nv = p->held;
+    print_block(p, o->body);
+    p->lane = NULL;
+    p->nv = 1;
+    print_line(p, "}");
+}
+
 static void print_vector_loop(Printer *p, const KLoop *o)
 {
+    if (p->held) { print_held_loop(p, o); return; }
     const char *v = print_var(p, o->var), *from = "0", *end;
     Dim *lane = p->lane;
     int nv = p->nv;

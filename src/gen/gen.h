@@ -77,6 +77,7 @@ typedef struct Printer {
     bool shifted;                       /* the last tile of rows begins earlier where it would reach past the end; what an earlier one stored, from `f` on, is not stored again */
     bool rolled;                        /* that loop over the rows is not unrolled: accumulators are read from copies */
     bool half;                          /* what is printed has half a vector of lanes: kir/half.c */
+    int held;                           /* rows have exactly so many vectors, and stay in registers: kir/rowloops.c; or 0 */
     const char *cell;                   /* behind the name of an accumulator: which of many is meant; or NULL */
     int lane_of;                        /* > 0: inside a loop over single lanes */
     VEC(const void *) pack;             /* loads (KVal) and stores (KStmt) that are done for several points at once: their elements lie in r0, r1 ... */
@@ -103,6 +104,7 @@ void print_of_row(Printer *p, const KBlock *b);
 void print_prepare(Printer *p);
 /* A kernel whose last loop runs late: what it needs of the point before is declared, kept at the end of a point, and in the end the last point is finished. */
 void print_late_declare(Printer *p);
+void print_held_rows(Printer *p);                                /* values.c: what rows that stay in registers hold, declared */
 void print_late_keep(Printer *p);
 void print_late_finish(Printer *p);
 void print_line(Printer *p, const char *fmt, ...) PRINTF_LIKE(2, 3);

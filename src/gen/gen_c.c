@@ -101,6 +101,7 @@ static void print_points(Printer *p, const LoopKernel *k)
         }
         print_line(p, "const i64 %s = %s;", name, first);
     }
+    print_held_rows(p);
     if (k->bundle) print_bundle(p, k->body);
     else print_block(p, k->body);
     if (k->late) print_late_keep(p);
@@ -109,6 +110,23 @@ static void print_points(Printer *p, const LoopKernel *k)
     for (int i = n - 1; i > 0; i--) print_line(p, "}");
     print_line(p, "}");
     if (k->late) print_late_finish(p);
+}
+
+/* Rows that stay in registers, where they have as many vectors as was said, and others. */
+static void print_held_points(Printer *p, const LoopKernel *k)
+{
+    const KLoop *row = NULL;
+    for (int i = 0; !row; i++) if (k->body->stmt.at[i].kind == KS_loop) row = k->body->stmt.at[i].loop;
+    print_line(p, "if (%s == %d * LANES) {", print_dim(p, row->extent), k->held);
+    p->held = k->held;
+    print_prepare(p);
+    print_points(p, k);
+    print_line(p, "}");
+    print_line(p, "else {");
+    p->held = 0;
+    print_prepare(p);
+    print_points(p, k);
+    print_line(p, "}");
 }
 
 void gen_c(Ctx *cx, Arena *a, const char *isa, const LoopKernel *k, KernelSource *out)
@@ -120,9 +138,10 @@ void gen_c(Ctx *cx, Arena *a, const char *isa, const LoopKernel *k, KernelSource
     p.shifted = tile_shifts(k);
     print_block(&p, k->top);
     if (k->unit) print_line(&p, "const u8 *unit_at = 0;\n    i64 unit_row = -1;\n    unit_open();");
-    print_points(&p, k);
+    if (k->held) print_held_points(&p, k);
+    else print_points(&p, k);
     if (k->unit) print_line(&p, "unit_close();");
-    if (k->stream) print_line(&p, "fence();");
+    if (k->stream || k->held_past) print_line(&p, "fence();");
     text_add(&body, "}\n");
 
     out->buf = NEWS(a, int, k->buf.n + 1);

@@ -250,9 +250,21 @@ static void print_half(Printer *p, const KVal *v)
     print_assign(p, v, c ? arena_fmt(p->arena, "(%s) ? %s : splat_f32h(%s)", c, e, print_literal(p, v->dt, v->imm)) : e);
 }
 
+/* Does a row that stays in registers hold what is stored there? What it holds. */
+static bool in_held_row(const Printer *p, int buf) { return p->held && p->k->buf.at[buf].write && p->k->buf.at[buf].read; }
+static const char *print_in_row(Printer *p, int buf) { return arena_fmt(p->arena, "held%d[%s][%s]", buf, p->in_m ? "m" : "0", p->in_v ? "v" : "0"); }
+
+void print_held_rows(Printer *p)
+{
+    const LoopKernel *k = p->k;
+    for (int i = 0; i < k->buf.n; i++)
+        if (in_held_row(p, i)) print_line(p, "%sv held%d[%d][%d];", ctype(k->buf.at[i].dt), i, k->mr > 1 ? k->mr : 1, p->held);
+}
+
 static void print_load(Printer *p, const KVal *v)
 {
     if (v->half) { print_half(p, v); return; }
+    if (p->held && v->held) { print_assign(p, v, print_in_row(p, v->buf)); return; }
     const KBuf *b = &p->k->buf.at[v->buf];
     DType t = b->scratch ? b->dt : v->dt;
     const char *st = stype(t), *fill = print_literal(p, v->dt, v->imm);
@@ -576,6 +588,8 @@ void print_store(Printer *p, const KStmt *s)
         return;
     }
     const char *e = print_operand_as(p, s->val, lane_vary(p));
+    if (in_held_row(p, s->buf)) print_line(p, "%s = %s;", print_in_row(p, s->buf), e);
+    if (p->held && s->held) return;
     Dim *c, *rest;
     if (!s->at.npred && !opnd_lanes(p, s->nopnd, s->opnd) && dim_linear(p->g, s->at.off, p->lane->var, &c, &rest) && !lane_in(p, c)) {
         const char *to = pointer(p, s->buf, print_dim(p, s->at.off));
@@ -592,7 +606,7 @@ void print_store(Printer *p, const KStmt *s)
             else print_line(p, "%sstfew_f32h(%s, %s, %s);", guard, to, h, print_rem(p));
         }
         else if (p->part && !holds_vectors(p, b)) print_line(p, "%sstpart_%sv(%s, %s, %s);", guard, st, to, e, print_rem(p));
-        else print_line(p, "%sst%s_%sv(%s, %s);", guard, p->k->stream && !strcmp(st, "f32") && !b->scratch && !b->read ? "nt" : "", st, to, e);
+        else print_line(p, "%sst%s_%sv(%s, %s);", guard, !strcmp(st, "f32") && (p->held ? p->k->held_past : p->k->stream && !b->scratch && !b->read) ? "nt" : "", st, to, e);
         return;
     }
     print_line(p, "%s{", guard);

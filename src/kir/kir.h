@@ -31,6 +31,7 @@ struct KVal {
     int nopnd; KVal **opnd;             /* values whose numbers occur in dim or at */
     Dim *ahead;                         /* load: so many elements further on lies what the next turn reads: its line is fetched now; or NULL */
     bool half;                          /* load: half a vector, or pairs of neighbours all over it: half.c */
+    bool held;                          /* load: of what an earlier loop over the row has stored, which lies in registers where LoopKernel.held serves */
     bool saturate;
     bool rough;                         /* GPU: results of 16 bits are all that comes of it, so a few units in the last place more do no harm (rough.c) */
     uint8_t vary;
@@ -79,6 +80,7 @@ typedef struct KStmt {
     KVal *val;                          /* val; store: what is stored */
     int buf; KAddr at; Combine how;     /* store */
     int nopnd; KVal **opnd;
+    bool held;                          /* store: of what only such loads read: there it goes to registers alone */
     KLoop *loop; KFold *fold;
     uint8_t vary;
 } KStmt;
@@ -113,6 +115,7 @@ typedef struct LoopKernel {
     bool row_each, row_fed;             /* every element of the tile needs its own loads; these are operands of its multiplications, as they lie */
     Dim *row_var, *row_extent; int mr;  /* row tile: row_var advances by mr > 1 */
     bool bundle;                        /* bundle.c: LANES rows at a time, whose loops run one after the other; what is between the loops has a lane for each row */
+    int held; bool held_past;           /* rowloops.c: vectors of a row that stays in registers, where it has exactly so many, or 0; its stores pass the caches by */
     Dim *vec_var;                       /* parallel variable whose blocks the vector loop runs, or NULL */
     Dim *down_var;                      /* the same of a loop over rows inside it (reuse.c), or NULL */
     int pack;                           /* > 1: a thread takes so many neighbours in the last parallel axis, which advances by that */

@@ -38,17 +38,94 @@ static bool stores_along(const KBlock *b)
     return false;
 }
 
-static void rows_side_by_side(LoopKernel *k)
+static int64_t row_length(const LoopKernel *k)
 {
     int64_t length = 1;
-    KAxis *row = k->npar ? &k->par[k->npar - 1] : NULL;
     for (int i = 0; i < k->sub->rank; i++) if (k->sub->rows >> i & 1) length *= dim_hint(k->g, k->sub->space[i]);
+    return length;
+}
+
+static void rows_side_by_side(LoopKernel *k)
+{
+    int64_t length = row_length(k);
+    KAxis *row = k->npar ? &k->par[k->npar - 1] : NULL;
     bool stores = stores_along(k->body);
     int rows = k->sched.rows ? k->sched.rows : length <= (stores ? SHORT_ROW : SHORT_READ) ? SHORT_ROWS : stores && length <= SHORT_PAIR ? 2 : 1;
     if (!row || rows < 2 || dim_hint(k->g, row->extent) < 8 * rows || !rows_plain(k->body)) return;
     for (int i = 0; i < k->buf.n; i++) if (k->buf.at[i].scratch) return;         /* a private row holds one of them */
     k->row_var = row->var; k->row_extent = row->extent;
     row->step = k->mr = rows;
+}
+
+/* ---- rows in registers ----------------------------------------------------------------------------------------------------------------------- */
+/* A row of few vectors stays in registers from its first loop to its last: its loops are straight lines, and what one of them computes and a later one needs is neither
+ * stored nor read. The text for that stands beside the other one, and serves rows of exactly so many vectors; there are as many rows side by side as registers hold. */
+enum { HELD_VECTORS = 8, HELD_IN_ALL = 12 };     /* vectors of a row, of all rows side by side, with 32 registers; half of it with 16 */
+
+static bool plain_vectors(const KLoop *o) { return o->vector && !o->blocked && !o->from && !o->split && o->tile <= 1 && o->team <= 1; }
+
+/* Stores and loads of a row's own element, by buffer: the last store is the result's. */
+static bool mark_held(LoopKernel *k, int buf)
+{
+    const KBuf *b = &k->buf.at[buf];
+    KStmt *last = NULL;
+    const Dim *off = NULL;
+    for (int i = 0; i < k->body->stmt.n; i++) {
+        const KStmt *out = &k->body->stmt.at[i];
+        KBlock *in = out->kind == KS_loop ? out->loop->body : NULL;
+        if ((out->kind == KS_store && out->buf == buf) || (out->kind == KS_val && out->val->kind == KV_load && out->val->buf == buf)) return false;
+        for (int j = 0; in && j < in->stmt.n; j++) {
+            KStmt *s = &in->stmt.at[j];
+            bool store = s->kind == KS_store && s->buf == buf, load = s->kind == KS_val && s->val->kind == KV_load && s->val->buf == buf;
+            if (!store && !load) continue;
+            const Dim *at = store ? s->at.off : s->val->at.off;
+            if (load && !last) return false;
+            if (off && off != at) return false;
+            off = at;
+            if (load) s->val->held = true;
+            else if (s->how != COMBINE_set || dtype_info[b->dt].compute != b->dt || dtype_size(b->dt) != 4 || s->val->dt != b->dt) return false;
+            else { if (last) last->held = true; last = s; }
+        }
+    }
+    if (last && b->scratch) last->held = true;
+    return true;
+}
+
+static bool small_values(const KBlock *b)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop || (s->kind == KS_update && s->fold->running)) return false;
+        if (s->kind == KS_val && (s->val->kind == KV_check || dtype_size(dtype_info[s->val->dt].compute) > 4)) return false;
+    }
+    return true;
+}
+
+static bool rows_held(LoopKernel *k)
+{
+    int64_t length = row_length(k), fit = k->lanes >= 16 ? 1 : 2, vecs = length / k->lanes, all = (int64_t)dtype_size(DT_f32) * length;
+    const KLoop *first = NULL;
+    KAxis *row = k->npar ? &k->par[k->npar - 1] : NULL;
+    int loops = 0, rows = SHORT_ROWS;
+    if (!row || k->sub->step || length % k->lanes || vecs < 1 || vecs > HELD_VECTORS / fit || !stores_along(k->body) || !rows_plain(k->body)) return false;
+    for (int i = 0; i < k->body->stmt.n; i++) {
+        const KStmt *s = &k->body->stmt.at[i];
+        if (s->kind != KS_loop) continue;
+        if (!first) first = s->loop;
+        if (!plain_vectors(s->loop) || s->loop->extent != first->extent || s->loop->var != first->var || !small_values(s->loop->body)) return false;
+        loops++;
+    }
+    for (int i = 0; i < k->buf.n; i++) if (k->buf.at[i].scratch) rows = 1;           /* otherwise a private row holds one of them */
+    while (rows > 1 && rows * vecs > HELD_IN_ALL / fit) rows /= 2;
+    if (k->sched.rows || loops < 2 || dim_hint(k->g, row->extent) < 8 * rows) return false;
+    for (int i = 0; i < k->buf.n; i++) if (k->buf.at[i].write && k->buf.at[i].read && !mark_held(k, i)) return false;
+    for (int i = 0; i < k->npar; i++) all *= dim_hint(k->g, k->par[i].extent);
+    k->held = (int)vecs;
+    k->held_past = all >= STREAM_BYTES;
+    if (rows == 1) return true;
+    k->row_var = row->var; k->row_extent = row->extent;
+    row->step = k->mr = rows;
+    return true;
 }
 
 /* The first loop over a row waits for memory, later ones do not, and what follows a row lies where no prefetcher of the processor looks: so the one that has the
@@ -113,8 +190,6 @@ static bool may_run_late(const LoopKernel *k, const KLoop *o)
     return stores;
 }
 
-static bool plain_vectors(const KLoop *o) { return o->vector && !o->blocked && !o->from && !o->split && o->tile <= 1 && o->team <= 1; }
-
 enum { LATE_LENGTH = 16384 };            /* of a row that the late loop reads again where it was read first: two of them are to stay in the cache */
 static void rows_late(LoopKernel *k)
 {
@@ -157,8 +232,7 @@ static int loop_cost(const KLoop *o)
 
 static void rows_fetch(LoopKernel *k)
 {
-    int64_t length = 1;
-    for (int i = 0; i < k->sub->rank; i++) if (k->sub->rows >> i & 1) length *= dim_hint(k->g, k->sub->space[i]);
+    int64_t length = row_length(k);
     if (!k->npar || k->sub->step || length < FETCH_LEAST || length > 2 * FETCH_MOST || !kernel_streams(k->g, k->sub)) return;
     uint8_t *seen = NEWS(k->arena, uint8_t, k->buf.n + 1);
     const KLoop *most = k->during;
@@ -174,7 +248,7 @@ void kernel_rows(LoopKernel *k)
 {
     kernel_powers(k);
     bool pivot = kernel_pivot(k);
-    if (bundle_choose(k) || pivot) return;
+    if (bundle_choose(k) || pivot || rows_held(k)) return;
     rows_side_by_side(k);
     rows_late(k);
     if (!k->sched.fetch) rows_fetch(k);

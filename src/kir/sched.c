@@ -351,7 +351,7 @@ void kernel_measure(LoopKernel *k)
     if (k->look) k->total = dim_mul(g, k->total, dim_ceildiv(g, k->look->extent, dim_const(g, LOOK_PART)));
     if (k->product) k->total = product_blocks(k);
     k->work = dim_mul(g, kernel_points(k), loops_work(k, k->body));
-    k->cost = 20 + block_cost(k, k->body, k->mr, 1);
+    k->cost = (20 + block_cost(k, k->body, k->mr, 1)) * (k->held ? 2 : 1);
 }
 
 enum { COLUMNS = 16, WHOLE = 30, WHOLE_BYTES = 1 << 20, BLOCK = 8192, BLOCK_UNIT = 1024 };  /* vectors of columns at once; of a whole row, so that memory is passed over in order, where there is too little of it for several threads; elements of a step of the axis in lanes; a knob counts in these */
