@@ -285,12 +285,12 @@ Node *scan_operand(Planner *p, const Node *n, Node *view)
     return view;
 }
 
-/* On the processor, a running fold along the last axis goes by lanes, but for products of floats, which may be 0 where a part is inf, and truth values. */
+/* On the processor, a running fold along the last axis goes by lanes, but for recurrences, products of floats, which may be 0 where a part is inf, and truth values. */
 static bool by_element_only(Planner *p, const Group *q, const Node *scan, uint32_t rows)
 {
     int last = -1;
     for (int a = 0; a < q->rank; a++) if (!dim_is(q->space[a], 1)) last = a;
-    return !p->groups && last >= 0 && rows == axis_bit(last) && (scan->dt == DT_bool || (scan->kind == FOLD_prod && dtype_is_float(scan->dt)));
+    return !p->groups && last >= 0 && rows == axis_bit(last) && (scan->dt == DT_bool || is_recurrence(scan) || (scan->kind == FOLD_prod && dtype_is_float(scan->dt)));
 }
 
 static const char alone[] = "it is folded element by element, where what is beside it goes by lanes";
@@ -307,8 +307,8 @@ const char *allow_running(Planner *p, Candidate *c)
     Graph *g = p->g;
     const Group *q = c->q;
     const Node *n = c->n;
-    Node view, *in = scan_operand(p, n, &view);
-    const char *no = find_index(p, q, n, n->rank, n->dims, 1, &in, &c->coord);
+    Node view, *in[2] = { scan_operand(p, n, &view), n->nin > 1 ? n->in[1] : NULL };
+    const char *no = find_index(p, q, n, n->rank, n->dims, n->nin, in, &c->coord);
     if (no) return no;
     const Dim *at = c->coord[n->axis];
     int axis = 0;

@@ -116,7 +116,7 @@ static Op both_of(FoldKind kind) { return kind == FOLD_sum ? OP_add : kind == FO
 
 static bool is_long_scan(const Graph *g, const Node *f)
 {
-    int64_t tasks = 1, n = f->op == OP_scan ? size_hint(g, f->dims[f->axis]) : 0;
+    int64_t tasks = 1, n = f->op == OP_scan && !is_recurrence(f) ? size_hint(g, f->dims[f->axis]) : 0;
     for (int k = 0; n && k < f->rank; k++) if (k != f->axis) tasks *= size_hint(g, f->dims[k]);
     return n >= SCAN_LEAST && tasks < SCAN_ENOUGH && f->rank < MAX_RANK && both_of((FoldKind)f->kind) != OP_COUNT;
 }

@@ -344,7 +344,7 @@ static void place_scan(Planner *p, Node *n)
 {
     Group *q[12], *home = NULL; const Node *via[12];
     int nq = candidates(p, n, q, via, 12);
-    Node view, *in = scan_operand(p, n, &view);
+    Node view, *in[2] = { scan_operand(p, n, &view), n->nin > 1 ? n->in[1] : NULL };
     Candidate c = { 0 };
     for (int i = 0; i < nq && !home; i++) {
         c = (Candidate){ .q = q[i], .n = n };
@@ -367,7 +367,7 @@ static void place_scan(Planner *p, Node *n)
         }
     }
     group_take(p, home, n, c.coord);
-    take_over_others(p, home, n, 1, &in, c.coord);
+    take_over_others(p, home, n, n->nin, in, c.coord);
 }
 
 /* Follows a fold's body down to what it reads; collects the body's elementwise nodes. False: something reads at every point, so no contraction. */

@@ -204,6 +204,22 @@ Node *g_scan(Graph *g, FoldKind kind, Node *x, int axis, bool exclusive, bool re
     return reverse ? g_flip(g, x, axis) : x;
 }
 
+Node *g_recurrence(Graph *g, Node *x, Node *factor, int axis, bool reverse)
+{
+    Node *in[2] = { x, factor };
+    if (x->dt != factor->dt || !dtype_is_float(x->dt))
+        fail(g->cx, E_INVALID, "a recurrence of %s and %s; one type of floats is wanted", dtype_info[x->dt].name, dtype_info[factor->dt].name);
+    Dim *dims[MAX_RANK];
+    int rank = dims_broadcast(g, x->rank, x->dims, factor->rank, factor->dims, dims);
+    if (axis < 0 || axis >= rank) fail(g->cx, E_INVALID, "a recurrence along axis %d of %s", axis, dims_str(g, rank, dims));
+    for (int i = 0; i < 2; i++) {
+        in[i] = g_expand(g, in[i], rank, dims);
+        if (reverse) in[i] = g_flip(g, in[i], axis);
+    }
+    Node *y = graph_add(g, &(Node){ .op = OP_scan, .dt = x->dt, .rank = rank, .dims = dims, .nin = 2, .in = in, .axis = axis, .kind = FOLD_sum });
+    return reverse ? g_flip(g, y, axis) : y;
+}
+
 /* ---- join -------------------------------------------------------------------------------------------- */
 
 static Node *join_consts(Graph *g, const Tensor *a, const Tensor *b, int axis)

@@ -190,7 +190,8 @@ static void verify_node(const Check *c)
         verify_fold(c);
         break;
     case OP_scan:
-        CHECK(n->nin == 1 && n->in[0]->dt == n->dt && shape_same(c, n, n->in[0]));
+        CHECK((n->nin == 1 || n->nin == 2) && n->in[0]->dt == n->dt && shape_same(c, n, n->in[0]));
+        CHECK(n->nin == 1 || (n->kind == FOLD_sum && dtype_is_float(n->dt) && n->in[1]->dt == n->dt && shape_same(c, n, n->in[1])));
         CHECK(n->axis >= 0 && n->axis < n->rank);
         CHECK(n->kind != FOLD_argmax && n->kind != FOLD_argmin && n->kind < FOLD_COUNT);
         break;

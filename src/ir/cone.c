@@ -143,6 +143,8 @@ int cone_begin(Eval *ev, const Node *x, bool top)
     return cone_step(ev, x, 0, top);
 }
 
+int cone_beside(Eval *ev, const Node *x) { return cone_step(ev, x, 0, false); }
+
 int cone_begin_below(Eval *ev, const Node *x, const Node *operand)
 {
     nest_begin(ev, x);

@@ -98,7 +98,7 @@ const Node *scan_folded(Graph *g, const Node *n, Dim **at, bool *before)
     Dim *own = dim_idx(g, n->axis, n->dims[n->axis]), *next[MAX_RANK] = { 0 };
     *before = false;
     for (int k = 0; k < x->rank; k++) at[k] = dim_idx(g, k, x->dims[k]);
-    if (x->op != OP_view || x->view.npred != 1 || dim_is_const(own)) return x;
+    if (is_recurrence(n) || x->op != OP_view || x->view.npred != 1 || dim_is_const(own)) return x;
     const Pred *p = x->view.pred;
     Scalar none = fold_start((FoldKind)n->kind, x->dt);
     bool moved = p->e == dim_addc(g, own, -1) && dim_prove_le(g, own->a, p->n);

@@ -172,11 +172,21 @@ static void eval_fold(Eval *ev, const Node *n, const Tensor *out)
     } while (nest_next(ev, outer));
 }
 
+/* As fold_lanes() does it for a sum: what has come so far, times the factor, plus x. */
+static void recurrence_lanes(bool serial, Scalar *acc, const Scalar *x, const Scalar *factor, int m, Scalar *run)
+{
+    for (int j = 0; j < m; j++) {
+        Scalar *a = &acc[serial ? 0 : j];
+        a->f = a->f * factor[j].f + x[j].f;
+        run[j] = *a;
+    }
+}
+
 static void eval_scan(Eval *ev, const Node *n, const Tensor *out)
 {
     if (!eval_state(ev, n)->count)
         return;
-    int slot = cone_begin(ev, n->in[0], false);
+    int slot = cone_begin(ev, n->in[0], false), factor = is_recurrence(n) ? cone_beside(ev, n->in[1]) : 0;
     nest_lane(ev, ~0u);
     bool serial = ev->lane == n->axis;
     int64_t extent = nest_extent(ev), step = out->strides[ev->lane];
@@ -193,7 +203,10 @@ static void eval_scan(Eval *ev, const Node *n, const Tensor *out)
                     acc[j] = start;
             do {
                 eval_block(ev, m);
-                fold_lanes(n->kind, n->dt, serial, acc, slot_scalars(ev, n->in[0], slot), m, run);
+                if (is_recurrence(n))
+                    recurrence_lanes(serial, acc, slot_scalars(ev, n->in[0], slot), slot_scalars(ev, n->in[1], factor), m, run);
+                else
+                    fold_lanes(n->kind, n->dt, serial, acc, slot_scalars(ev, n->in[0], slot), m, run);
                 round_lanes(n->dt, m, run);
                 store_lanes(out, nest_offset(ev, out->strides), step, m, run);
             } while (nest_next(ev, along));

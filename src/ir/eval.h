@@ -115,6 +115,7 @@ static inline int64_t lane_at(const Lanes *l, int j)
 /* ---- cone.c: a cone of map nodes as a program ---- */
 /* Starts a program whose loop nest is the space of x; the value of x is its last slot, which is returned. */
 int cone_begin(Eval *ev, const Node *x, bool top);
+int cone_beside(Eval *ev, const Node *x);     /* after it: a further node of the same shape */
 /* The same for an operand of x or, where x is a view, of what x reads; in the space of x. */
 int cone_begin_below(Eval *ev, const Node *x, const Node *operand);
 /* For a scatter, whose places are opened by itself: a new space; the index expressions of a view, and the operands of n from in[first] on, compiled in `space`. Each

@@ -138,6 +138,8 @@ struct Node {
     /* fold: NULL, or the fold of which this one is a part of each `step` elements (fuse/parts.c). It says how a kernel may compute it, not what it is: its operand does. */
     const Node *whole; int64_t step;
 };
+/* Is n a running sum with a factor for what came before each place (in[1])? */
+static inline bool is_recurrence(const Node *n) { return n->op == OP_scan && n->nin > 1; }
 /* What is folded, and over which axes, as a kernel sees it. */
 static inline const Node *fold_whole(const Node *f) { return f->whole ? f->whole : f; }
 
@@ -222,6 +224,7 @@ Node *g_flatten(Graph *g, Node *x, int axis);                                   
 Node *g_fold(Graph *g, FoldKind kind, Node *x, uint32_t axes, bool keep);          /* keep: reduced axes stay with size 1 */
 Node *g_argfold(Graph *g, FoldKind kind, Node *x, int axis, bool keep, bool last);
 Node *g_scan(Graph *g, FoldKind kind, Node *x, int axis, bool exclusive, bool reverse);
+Node *g_recurrence(Graph *g, Node *x, Node *factor, int axis, bool reverse);       /* y[t] = factor[t] y[t - 1] + x[t], y[-1] = 0; floats; both broadcast */
 Node *g_join(Graph *g, int n, Node *const *x, int axis);
 /* gathers. g_gather_axis counts negative indices from the end, as in ONNX, and is a view when the indices are known and regular. g_gather and
  * g_scatter take each index operand as it is (an index expression uses it as dim_idx(g, DIM_OPERAND + j, axis size)): use g_wrap_index first. */

@@ -104,12 +104,12 @@ static int64_t own_length(const Graph *g, const Subgraph *sub)
     return n;
 }
 
-/* Can the running folds of a kernel go by lanes along their axis? Not products, which are 0 or inf in parts where the whole is neither, and truth values. */
+/* Can the running folds of a kernel go by lanes along their axis? Not recurrences, nor products, which are 0 or inf in parts where the whole is neither, and truth values. */
 static bool runs_in_lanes(const Graph *g, const Subgraph *sub, int axis, int lanes)
 {
     for (int i = 0; i < sub->nnode; i++) {
         const Node *n = sub->node[i];
-        if (n->op == OP_scan && (n->dt == DT_bool || (n->kind == FOLD_prod && dtype_is_float(n->dt)))) return false;
+        if (n->op == OP_scan && (n->dt == DT_bool || is_recurrence(n) || (n->kind == FOLD_prod && dtype_is_float(n->dt)))) return false;
     }
     return dim_hint(g, sub->space[axis]) * SHORT_LANES > lanes;
 }

@@ -2,8 +2,11 @@
  *
  * All running folds of a kernel share that loop, with what is computed beside them. Where a fold inside a turn reduces other axes of what runs (a state: a matrix
  * that each step changes and reads), the accumulator is an array in private memory, one number for each place of these axes: set by loops before, loaded and
- * stored by each turn. */
+ * stored by each turn. So is that of a recurrence, where it is multiplied by a factor first. */
 #include "kir/kir.h"
+
+/* Is its accumulator an array, or in scratch at least? */
+static bool has_state(const Lowering *l, const Node *scan) { return l->sub->inner || is_recurrence(scan); }
 
 /* Loops that set the states to what a fold of nothing is, put before the loop that runs, which is the last statement of the point. */
 static void states_begin(Lowering *l)
@@ -14,7 +17,8 @@ static void states_begin(Lowering *l)
         Dim *at = dim_idx(l->g, LOOP_VAR + l->nloop++, r->off);
         KLoop *o = dim_is_const(at) ? NULL : loop_new(l, at, false);
         const Node *node = l->k->buf.at[r->buf].node;
-        KVal *none = val_const(l, node->dt, fold_start((FoldKind)node->kind, node->dt));
+        const DType dt = dtype_wide(node->dt);
+        KVal *none = val_const(l, dt, fold_start((FoldKind)node->kind, dt));
         block_add(l, l->cur, (KStmt){ .kind = KS_store, .val = none, .buf = r->buf, .at.off = at });
         if (o) loop_close(l, o);
     }
@@ -35,20 +39,33 @@ static Dim *state_at(const Lowering *l, const Node *n, Dim *const *idx)
     return off;
 }
 
-/* One of the running folds of a state: kept in scratch, since loops inside change its place. */
-static KVal *state_step(Lowering *l, const Node *n, Dim *const *idx, const KFold *f, KVal *v)
+static KVal *widened(Lowering *l, KVal *v, DType to)
 {
+    KVal c = { .kind = KV_cast, .dt = to, .nin = 1, .in[0] = v };
+    return v->dt == to ? v : val_new(l, &c);
+}
+
+/* One of the running folds of a state: kept in scratch, since loops inside change its place. Narrow floats are kept wide, and rounded where they are used. factor: of a recurrence. */
+static KVal *state_step(Lowering *l, const Node *n, Dim *const *idx, const KFold *f, KVal *v, KVal *factor)
+{
+    const DType dt = dtype_wide(n->dt);
+    const Op step = n->kind == FOLD_sum ? OP_add : n->kind == FOLD_prod ? OP_mul : n->kind == FOLD_max ? OP_max : OP_min;
+    if (factor && !f->loop) {            /* one place: nothing comes before it */
+        KVal *none[3] = { val_const(l, dt, (Scalar){ 0 }), widened(l, factor, dt) }, *sum[3] = { val_ew(l, OP_mul, dt, 2, none), widened(l, v, dt) };
+        return widened(l, val_ew(l, step, dt, 2, sum), n->dt);
+    }
     Dim *off = state_at(l, n, idx), *size = dim_const(l->g, 1);
     for (int k = 0; k < n->rank; k++) if (k != n->axis && idx[k]->kind == DIM_idx && dim_uses(off, idx[k]->var)) size = dim_mul(l->g, size, n->dims[k]);
-    KBuf b = { .node = n, .dt = n->dt, .read = true, .write = true, .scratch = true, .size = size };
+    KBuf b = { .node = n, .dt = dt, .read = true, .write = true, .scratch = true, .size = size };
     vec_push(l->arena, &l->k->buf, b);
     const int buf = l->k->buf.n - 1;
-    KVal p = { .kind = KV_load, .dt = n->dt, .buf = buf, .at.off = off, .node = n, .block = l->cur }, *was = val_new(l, &p);
-    KVal *in[3] = { was, v }, *now = val_ew(l, n->kind == FOLD_sum ? OP_add : n->kind == FOLD_prod ? OP_mul : n->kind == FOLD_max ? OP_max : OP_min, n->dt, 2, in);
+    KVal p = { .kind = KV_load, .dt = dt, .buf = buf, .at.off = off, .node = n, .block = l->cur }, *was = val_new(l, &p);
+    KVal *faded[3] = { was, factor ? widened(l, factor, dt) : NULL }, *in[3] = { factor ? val_ew(l, OP_mul, dt, 2, faded) : was, widened(l, v, dt) };
+    KVal *now = val_ew(l, step, dt, 2, in);
     block_add(l, l->cur, (KStmt){ .kind = KS_store, .val = now, .buf = buf, .at.off = off });
     StoredRow r = { now, buf, size };
     vec_push(l->arena, &l->rows, r);
-    return f->before ? was : now;
+    return widened(l, f->before ? was : now, n->dt);
 }
 
 KVal *demand_scan(Lowering *l, const Node *n, Dim *const *idx)
@@ -64,7 +81,7 @@ KVal *demand_scan(Lowering *l, const Node *n, Dim *const *idx)
         for (int k = 0; k < x->rank; k++) at[k] = dim_subst(l->g, at[k], n->rank, idx);
     }
     f->value = demand(l, x, at);
-    if (l->sub->inner) return state_step(l, n, idx, f, f->value);
+    if (has_state(l, n)) return state_step(l, n, idx, f, f->value, is_recurrence(n) ? demand(l, n->in[1], idx) : NULL);
     block_add(l, l->cur, (KStmt){ .kind = KS_update, .fold = f });
     return fold_result(l, f);
 }
@@ -78,7 +95,7 @@ void lower_scan(Lowering *l)
     l->running = NEWS(l->arena, KFold *, s->nnode + 1);
     for (int i = 0; i < s->nnode; i++) {
         if (s->node[i]->op != OP_scan) continue;
-        if (s->inner) l->running[i] = NEW(l->arena, KFold);      /* no accumulator: see state_step() */
+        if (has_state(l, s->node[i])) l->running[i] = NEW(l->arena, KFold);      /* no accumulator: see state_step() */
         else l->running[i] = fold_new(l, s->node[i]);
         l->running[i]->running = true;
     }
@@ -90,5 +107,5 @@ void lower_scan(Lowering *l)
         if (!l->done[i]) { l->done[i] = 1; store_add(l, &s->store[i], v, COMBINE_set); }
     }
     if (o) loop_close(l, o);
-    if (s->inner) states_begin(l);
+    if (l->rows.n) states_begin(l);
 }
