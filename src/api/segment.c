@@ -231,6 +231,7 @@ static void plan_again(Ctx *cx, Segment *s, const char *cut)
 Plan *segment_plan(Ctx *cx, Arena *a, const Target *t, Graph *g, const ProgramOptions *o, int *rewrites)
 {
     Refusals apart = { 0 };
+    Receipts states = { 0 };
     if (t->vectors.lanes == LANES_simt && !list_has(cx->opt.off, "calls")) calls_choose(cx, a, g);
     if (o->fuse) {
         graph_rewrite(cx, a, g, t->rules, rewrites);
@@ -243,11 +244,13 @@ Plan *segment_plan(Ctx *cx, Arena *a, const Target *t, Graph *g, const ProgramOp
         if (t->vectors.lanes > 1 && !list_has(cx->opt.off, "layout")) layout_choose(cx, a, g, t->vectors.lanes);
         if (t->vectors.lanes > 1 && rules_leave(cx, cx->opt.allow) & RULE_WINOGRAD && !list_has(cx->opt.off, "winograd")) winograd_choose(cx, a, g, 0, &apart);
     }
+    if (o->fuse && t->vectors.lanes != LANES_simt && !list_has(cx->opt.off, "states")) states_choose(cx, a, g, &states, &apart);
     if (o->fuse && t->vectors.lanes != LANES_simt && !list_has(cx->opt.off, "split")) cascades_split(cx, a, g);
     if (!list_has(cx->opt.off, "parts")) parts_choose(cx, a, g, t->vectors.lanes == LANES_simt, !t->vectors.waits);
     if (o->check) graph_check(cx, g);
     Plan *plan = plan_make(cx, a, g, t->rules, o->fuse, t->vectors.lanes != LANES_simt);
     for (int i = 0; i < apart.n; i++) vec_push(a, &plan->refusal, apart.at[i]);
+    for (int i = 0; i < states.n; i++) vec_push(a, &plan->receipt, states.at[i]);
     return plan;
 }
 

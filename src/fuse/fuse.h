@@ -7,6 +7,7 @@
 typedef struct Refusal { const Node *from, *to; const char *rule, *why; } Refusal;     /* `to` might have joined the kernel of `from`; the same node: it might have become something else */
 typedef VEC(Refusal) Refusals;
 typedef struct Receipt { const Node *of; const char *text; } Receipt;     /* of a fold in a cascade: how it is carried */
+typedef VEC(Receipt) Receipts;
 typedef struct Plan {
     Graph *g; Arena *arena;
     int nkernel; Subgraph *kernel;      /* in an order in which they can run */
@@ -14,7 +15,7 @@ typedef struct Plan {
     int *home;                          /* by node id: position in kernel, or HOME_... */
     uint8_t *stored;                    /* by node id: lies in memory */
     Refusals refusal;
-    VEC(Receipt) receipt;
+    Receipts receipt;
     int ndecision;                      /* fusions decided; Options.limit counts them */
 } Plan;
 /* rules: for the FUSE rows of the user's file, or NULL; raises FORMAT for a row that is wrong. stream: the target has a form for SUB_stream. fuse false: one kernel for each operator of the model (or more when one operator needs several). Never fails on a valid graph otherwise. */
@@ -49,6 +50,10 @@ void calls_choose(Ctx *cx, Arena *a, Graph *g);
 /* Rewrites convolutions with windows of 3 x 3 as products of transformed tiles (Winograd), where that takes less time; returns how many. Why others stay is added to `why`.
  * tile: 0, or 2 or 4: tiles of so many places in any case. Behind layouts: what it makes lies in the order of what it reads. */
 int winograd_choose(Ctx *cx, Arena *a, Graph *g, int tile, Refusals *why);
+
+/* ---- states.c --------------------------------------------------------------------------------------------------------------------------------- */
+/* Rewrites sums over all earlier places whose weights fall apart (linear attention as a masked product) as recurrences; returns how many. What they became is added to `how`, why others stay to `why`. */
+int states_choose(Ctx *cx, Arena *a, Graph *g, Receipts *how, Refusals *why);
 
 /* ---- parts.c ---------------------------------------------------------------------------------------------------------------------------------- */
 /* Rewrites folds of many elements to few results as folds of parts and of their results. The last before planning. */
@@ -91,7 +96,7 @@ typedef struct Group {
 /* Kernels that stream (see Stream in ir.h), found before the others are made: their nodes with the index of each at a point of the space. */
 enum { CONE_VAR = 3900 };                /* variables of contractions, while a cone is looked at */
 typedef struct Cascade { Stream stream; Node *out; int rank; Dim *const *space; int nnode; Node **node; Dim ***coord; Group *group; } Cascade;
-typedef struct Cascades { VEC(Cascade *) at; int n, nstand; int *claim; VEC(Refusal) refusal; VEC(Receipt) receipt; } Cascades;    /* claim: by node id, position in at or -1 */
+typedef struct Cascades { VEC(Cascade *) at; int n, nstand; int *claim; VEC(Refusal) refusal; Receipts receipt; } Cascades;    /* claim: by node id, position in at or -1 */
 void cascades_find(Ctx *cx, Arena *a, Graph *g, Cascades *all);         /* adds nodes to g */
 /* Between cascade.c and carrier.c: a fold back to what it reads. */
 enum { DEP_d = 1, DEP_x = 2, DEP_inner = 4 };       /* needs folds along the axis; differs along the axis; a fold that stands at every j */

@@ -292,6 +292,30 @@ static bool left_to_folds(Planner *p, const Group *q, const Node *n)
     return true;
 }
 
+/* Quotients or remainders of the space's variables. */
+static bool is_cut(const Dim *d)
+{
+    if (d->kind != DIM_sum) return d->kind != DIM_sym && d->kind != DIM_idx && d->idx_mask;
+    for (int k = 0; k < d->n; k++) for (int i = 0; i < d->term[k].n; i++) if (is_cut(d->term[k].factor[i])) return true;
+    return false;
+}
+
+/* Would n, computed at index idx, read what lies in memory all over the place, since its elements are only as many as the points of the kernel? */
+static bool reads_scattered(Planner *p, const Node *n, Dim *const *idx)
+{
+    for (int i = n->op == OP_gather; i < n->nin; i++) {
+        Dim *at[MAX_RANK] = { 0 }, *flat = dim_const(p->g, 0), *own[MAX_RANK] = { 0 }, *plain = flat;
+        bool padded;
+        for (int k = 0; k < n->rank; k++) own[k] = dim_idx(p->g, SPACE_VAR + k, n->dims[k]);
+        const Node *x = operand_source(p, n->in[i], own, at, &padded);
+        for (int k = 0; k < x->rank; k++) plain = dim_add(p->g, dim_mul(p->g, plain, x->dims[k]), at[k]);
+        x = operand_source(p, n->in[i], idx, at, &padded);
+        for (int k = 0; k < x->rank; k++) flat = dim_add(p->g, dim_mul(p->g, flat, x->dims[k]), at[k]);
+        if (is_cut(flat) && !is_cut(plain)) return true;
+    }
+    return false;
+}
+
 static void place_map(Planner *p, Node *n)
 {
     Group *q[12]; const Node *via[12];
@@ -301,6 +325,7 @@ static void place_map(Planner *p, Node *n)
         Candidate c = { .q = q[i], .n = n };
         const char *rule = "epilogue", *why = left_to_folds(p, q[i], n) ? "a reduction alone needs it, and computes it" : may_join(p, &c, CLASS_map, &rule);
         if (why) { if (group_of(p, p->home[via[i]->id]) == q[i]) refuse(p, via[i], n, rule, why); continue; }
+        if (group_of(p, p->home[via[i]->id]) != q[i] && !view && reads_scattered(p, n, c.coord)) continue;
         if (view) take_over_others(p, q[i], n, 1, &n, c.coord);
         group_take(p, q[i], n, c.coord);
         if (!view) take_over_others(p, q[i], n, n->nin, n->in, c.coord);

@@ -39,7 +39,7 @@ static Dim *state_at(const Lowering *l, const Node *n, Dim *const *idx)
     return off;
 }
 
-static KVal *widened(Lowering *l, KVal *v, DType to)
+static KVal *state_cast(Lowering *l, KVal *v, DType to)
 {
     KVal c = { .kind = KV_cast, .dt = to, .nin = 1, .in[0] = v };
     return v->dt == to ? v : val_new(l, &c);
@@ -51,8 +51,8 @@ static KVal *state_step(Lowering *l, const Node *n, Dim *const *idx, const KFold
     const DType dt = dtype_wide(n->dt);
     const Op step = n->kind == FOLD_sum ? OP_add : n->kind == FOLD_prod ? OP_mul : n->kind == FOLD_max ? OP_max : OP_min;
     if (factor && !f->loop) {            /* one place: nothing comes before it */
-        KVal *none[3] = { val_const(l, dt, (Scalar){ 0 }), widened(l, factor, dt) }, *sum[3] = { val_ew(l, OP_mul, dt, 2, none), widened(l, v, dt) };
-        return widened(l, val_ew(l, step, dt, 2, sum), n->dt);
+        KVal *none[3] = { val_const(l, dt, (Scalar){ 0 }), state_cast(l, factor, dt) }, *sum[3] = { val_ew(l, OP_mul, dt, 2, none), state_cast(l, v, dt) };
+        return state_cast(l, val_ew(l, step, dt, 2, sum), n->dt);
     }
     Dim *off = state_at(l, n, idx), *size = dim_const(l->g, 1);
     for (int k = 0; k < n->rank; k++) if (k != n->axis && idx[k]->kind == DIM_idx && dim_uses(off, idx[k]->var)) size = dim_mul(l->g, size, n->dims[k]);
@@ -60,12 +60,12 @@ static KVal *state_step(Lowering *l, const Node *n, Dim *const *idx, const KFold
     vec_push(l->arena, &l->k->buf, b);
     const int buf = l->k->buf.n - 1;
     KVal p = { .kind = KV_load, .dt = dt, .buf = buf, .at.off = off, .node = n, .block = l->cur }, *was = val_new(l, &p);
-    KVal *faded[3] = { was, factor ? widened(l, factor, dt) : NULL }, *in[3] = { factor ? val_ew(l, OP_mul, dt, 2, faded) : was, widened(l, v, dt) };
+    KVal *faded[3] = { was, factor ? state_cast(l, factor, dt) : NULL }, *in[3] = { factor ? val_ew(l, OP_mul, dt, 2, faded) : was, state_cast(l, v, dt) };
     KVal *now = val_ew(l, step, dt, 2, in);
     block_add(l, l->cur, (KStmt){ .kind = KS_store, .val = now, .buf = buf, .at.off = off });
     StoredRow r = { now, buf, size };
     vec_push(l->arena, &l->rows, r);
-    return widened(l, f->before ? was : now, n->dt);
+    return state_cast(l, f->before ? was : now, n->dt);
 }
 
 KVal *demand_scan(Lowering *l, const Node *n, Dim *const *idx)

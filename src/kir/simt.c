@@ -173,6 +173,7 @@ static void choose_scan(LoopKernel *k)
     for (int i = 0; i < k->body->stmt.n; i++) if (k->body->stmt.at[i].kind == KS_loop) o = k->body->stmt.at[i].loop;
     if (!o || dim_hint(k->g, o->extent) < SCAN_LEAST) return;
     for (int i = 0; i < o->body->stmt.n; i++) if (o->body->stmt.at[i].kind == KS_loop) return;     /* a fold inside each step */
+    for (int i = 0; i < k->sub->nnode; i++) if (is_recurrence(k->sub->node[i])) return;            /* place by place: parts do not say what comes after them */
     const KFold *f = running_fold(o->body);
     if (k->waits && f && dim_hint(k->g, o->extent) >= LOOK_LEAST) {
         k->look = o;

@@ -20,6 +20,8 @@ printf '<ir_version: 10, opset_import: ["" : 20]>\ng (float[n] x, int32[n,3] c) 
 expect 0 'equal to the reference interpreter' "$SINTER" run "$T/scan.onnxtxt" -d n=70003 --check --device opencl
 printf '<ir_version: 10, opset_import: ["" : 20]>\ng (float[m,n] x) => (float[m,n] y, float[m,n] e) <int64 one = {1}>\n{ e = Exp(x)\n c = CumSum(e, one)\n d = Div(e, c)\n y = Mul(d, x) }\n' >"$T/shares.onnxtxt"
 for n in 33 9001; do expect 0 'equal to the reference interpreter' "$SINTER" run "$T/shares.onnxtxt" -d m=3 -d n=$n --check --device opencl; done
+printf '<ir_version: 10, opset_import: ["" : 13, "sinter" : 1]>\ng (float[m,n,5] x, float[m,n,5] g) => (float[m,n,5] y, float[m,n] z)\n{ f = Sigmoid(g)\n y = sinter.scan<kind = "sum", axis = 1>(x, f)\n s = ReduceMax<axes = [2], keepdims = 0>(f)\n z = sinter.scan<kind = "sum", axis = 1, reverse = 1>(s, s) }\n' >"$T/recurrence.onnxtxt"
+for n in 33 2001; do expect 0 'equal to the reference interpreter' "$SINTER" run "$T/recurrence.onnxtxt" -d m=2 -d n=$n --check --device opencl; done
 expect 0 'equal to the reference interpreter' "$SINTER" run "$T/packs.onnxtxt" -d m=2051 -d n=2052 --check --device opencl        # several packs for a thread, rows left over
 expect 0 'equal to the reference interpreter' "$SINTER" run examples/norm.onnxtxt -d batch=7 --check --device opencl
 expect 0 'equal to the reference interpreter' "$SINTER" run examples/attention.onnxtxt -d seq=33 --check --device opencl
