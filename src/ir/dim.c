@@ -137,6 +137,16 @@ static bool dim_equal(const void *item, const void *key)
     return true;
 }
 
+enum { MOST_WEIGHT = 1 << 20 };
+static int dim_weight(const Dim *d)
+{
+    int64_t w = 1 + (d->kind == DIM_idx ? 0 : (int64_t)(d->a ? d->a->weight : 0) + (d->b ? d->b->weight : 0));
+    if (d->kind == DIM_sum)
+        for (int k = 0; k < d->n && w < MOST_WEIGHT; k++)
+            for (int j = 0; j < d->term[k].n; j++) w += d->term[k].factor[j]->weight;
+    return w < MOST_WEIGHT ? (int)w : MOST_WEIGHT;
+}
+
 /* proto's terms may be in scratch memory; they are copied. */
 static Dim *dim_intern(Graph *g, const Dim *proto)
 {
@@ -173,6 +183,7 @@ static Dim *dim_intern(Graph *g, const Dim *proto)
             d->idx_mask = (d->a ? d->a->idx_mask : 0) | (d->b ? d->b->idx_mask : 0);
     }
     dim_set_bounds(d);
+    d->weight = dim_weight(d);
     set_put(g->arena, &g->tables->dim, h, d);
     return d;
 }

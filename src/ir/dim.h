@@ -10,6 +10,11 @@ static inline int64_t floor_div(int64_t a, int64_t b)
     return q - (a % b != 0 && (a < 0) != (b < 0));
 }
 
+/* Would arithmetic on sizes a and b (NULL: none) make an expression whose canonical form costs too much? Then it stays a number that the host computes, and
+ * becomes a symbol of its own where a size is wanted: so what is nested without end costs no more than its depth. */
+enum { LONG_SIZE = 96 };
+static inline bool dim_long(const Dim *a, const Dim *b) { return a->weight + (b ? b->weight : 0) > LONG_SIZE; }
+
 /* ---- dim.c: a sum that is being made. Overflow sets `over`, and then it has no result. ---- */
 typedef struct Sum {
     Graph *g;

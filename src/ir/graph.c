@@ -8,7 +8,7 @@
  * Folding: `where` with equal or known branches, casts that change nothing, operations on small known
  * constants, and integer arithmetic on sizes (`dims`), which stays symbolic: so shape arithmetic of a
  * model leaves no node behind. */
-#include "ir/ir.h"
+#include "ir/dim.h"
 #include <string.h>
 
 enum {
@@ -509,28 +509,29 @@ static bool graph_fits(Graph *g, DType dt, Dim *d)
     return d->hi <= INT32_MAX || dim_decide_lt(g, d, dim_const(g, (int64_t)INT32_MAX + 1), why);
 }
 
-/* One elementwise primitive on sizes; NULL when it is no size arithmetic or its exact meaning is not that
- * of Dims here. */
+/* One elementwise primitive on sizes; NULL when it is no size arithmetic, its exact meaning is not that of
+ * Dims here, or the expression would be long. */
 static Dim *dim_op(Graph *g, Op op, Dim *a, Dim *b)
 {
+    if (dim_long(a, b)) return NULL;
     switch (op) {
-    case OP_add: return dim_small(a, 61) && dim_small(b, 61) ? dim_add(g, a, b) : NULL;
-    case OP_sub: return dim_small(a, 61) && dim_small(b, 61) ? dim_sub(g, a, b) : NULL;
-    case OP_mul: return dim_small(a, 20) && dim_small(b, 20) ? dim_mul(g, a, b) : NULL;
+    case OP_add: return dim_small(a, 61) && dim_small(b, 61) ? dim_add_try(g, a, b, 1) : NULL;
+    case OP_sub: return dim_small(a, 61) && dim_small(b, 61) ? dim_add_try(g, a, b, -1) : NULL;
+    case OP_mul: return dim_small(a, 20) && dim_small(b, 20) ? dim_mul_try(g, a, b) : NULL;
     case OP_neg: return dim_small(a, 61) ? dim_mulc(g, a, -1) : NULL;
     case OP_abs: return dim_prove_ge0(g, a) ? a : NULL;
-    case OP_min: return dim_min(g, a, b);
-    case OP_max: return dim_max(g, a, b);
+    case OP_min: return dim_minmax_try(g, DIM_min, a, b);
+    case OP_max: return dim_minmax_try(g, DIM_max, a, b);
     case OP_div:
     case OP_fmod: /* toward zero: that of floor for a >= 0 */
         if (!dim_small(a, 31) || !dim_small(b, 31) || !dim_prove_ge0(g, a) || b->hi < 1 ||
             !dim_prove_lt(g, dim_const(g, 0), b))
             return NULL;
-        return op == OP_div ? dim_div(g, a, b) : dim_mod(g, a, b);
+        return op == OP_div ? dim_div_try(g, a, b) : dim_mod_try(g, a, b);
     case OP_mod:
         if (!dim_small(a, 31) || !dim_small(b, 31) || b->hi < 1 || !dim_prove_lt(g, dim_const(g, 0), b))
             return NULL;
-        return dim_mod(g, a, b);
+        return dim_mod_try(g, a, b);
     default: return NULL; /* any other primitive: no arithmetic of sizes */
     }
 }

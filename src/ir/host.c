@@ -7,7 +7,7 @@
  * SYM_value symbol: the same nodes are evaluated again on the actual inputs before a run (host_bind).
  *
  * All guards are checked before a run; when one fails the caller traces the graph anew. */
-#include "ir/ir.h"
+#include "ir/dim.h"
 #include <string.h>
 
 enum { HOST_INPUT = 4096, HOST_RESULT = 4096, HOST_CONE = 65536, HOST_DEPTH = 100, HOST_STEPS = 200000 };
@@ -189,7 +189,12 @@ static Dim *host_sym(Graph *g, Node *x, int k, bool pin)
 /* ---- one element as an expression ---------------------------------------------------------------------- */
 /* Known: v (of the node's dtype). Else d, an expression of an i64 or i32 element. */
 typedef struct Elem { bool known; Scalar v; Dim *d; } Elem;
-typedef struct Walk { Graph *g; int steps; } Walk;
+/* Elements of nodes of rank 0 and 1 that were found, so that shared nodes are walked once. */
+typedef struct Walk {
+    Graph *g;
+    int steps;
+    struct WalkMemo { const Node *n; int64_t at; Elem e; } memo[256];
+} Walk;
 
 static bool host_walk(Walk *w, Node *n, const int64_t *idx, int depth, Elem *e);
 
@@ -197,6 +202,8 @@ static Dim *elem_dim(Graph *g, const Elem *e) { return e->known ? dim_const(g, e
 
 static bool elem_set(Elem *e, Dim *d)
 {
+    if (!d)
+        return false;
     e->known = dim_is_const(d);
     e->d = d;
     if (e->known)
@@ -298,13 +305,17 @@ static bool walk_fold(Walk *w, Node *n, const int64_t *idx, int depth, Elem *e)
             r = d;
             continue;
         }
+        if (dim_long(r, d))
+            return false;
         switch ((FoldKind)n->kind) {
         case FOLD_sum: r = dim_add(w->g, r, d); break;
-        case FOLD_prod: r = dim_mul(w->g, r, d); break;
+        case FOLD_prod: r = dim_mul_try(w->g, r, d); break;
         case FOLD_max: r = dim_max(w->g, r, d); break;
         case FOLD_min: r = dim_min(w->g, r, d); break;
         case FOLD_argmax: case FOLD_argmin: case FOLD_COUNT: return false;
         }
+        if (!r)
+            return false;
     }
     return r ? elem_set(e, r) : elem_const(e, fold_start(n->kind, n->dt));
 }
@@ -328,13 +339,15 @@ static bool walk_ew(Walk *w, Node *n, const int64_t *idx, int depth, Elem *e)
     if (t != DT_i64 && t != DT_i32)
         return false;
     Dim *a = elem_dim(g, &x[0]), *b = n->nin > 1 ? elem_dim(g, &x[1]) : NULL, *zero = dim_const(g, 0);
+    if (dim_long(a, b))
+        return false;
     switch ((int)n->op) {
-    case OP_neg: return elem_set(e, dim_sub(g, zero, a));
-    case OP_add: return elem_set(e, dim_add(g, a, b));
-    case OP_sub: return elem_set(e, dim_sub(g, a, b));
-    case OP_mul: return elem_set(e, dim_mul(g, a, b));
-    case OP_max: return elem_set(e, dim_max(g, a, b));
-    case OP_min: return elem_set(e, dim_min(g, a, b));
+    case OP_neg: return elem_set(e, dim_add_try(g, zero, a, -1));
+    case OP_add: return elem_set(e, dim_add_try(g, a, b, 1));
+    case OP_sub: return elem_set(e, dim_add_try(g, a, b, -1));
+    case OP_mul: return elem_set(e, dim_mul_try(g, a, b));
+    case OP_max: return elem_set(e, dim_minmax_try(g, DIM_max, a, b));
+    case OP_min: return elem_set(e, dim_minmax_try(g, DIM_min, a, b));
     case OP_abs:
         return elem_set(e, dim_decide_lt(g, a, zero, "the sign of a size") ? dim_sub(g, zero, a) : a);
     case OP_lt: return elem_truth(e, dim_decide_lt(g, a, b, "a comparison of sizes in the model"));
@@ -347,7 +360,7 @@ static bool walk_ew(Walk *w, Node *n, const int64_t *idx, int depth, Elem *e)
             return false;
         if (n->op != OP_mod && dim_decide_lt(g, a, zero, "a dividend of sizes is not negative"))
             return false;
-        return elem_set(e, n->op == OP_div ? dim_div(g, a, b) : dim_mod(g, a, b));
+        return elem_set(e, n->op == OP_div ? dim_div_try(g, a, b) : dim_mod_try(g, a, b));
     default: return false;
     }
 }
@@ -379,11 +392,9 @@ static bool elem_load(Elem *e, const Tensor *t, const int64_t *idx)
     return elem_const(e, scalar_load(t->dt, (const char *)t->data + off * (int64_t)dtype_size(t->dt)));
 }
 
-static bool host_walk(Walk *w, Node *n, const int64_t *idx, int depth, Elem *e)
+static bool walk_node(Walk *w, Node *n, const int64_t *idx, int depth, Elem *e)
 {
     Graph *g = w->g;
-    if (depth++ > HOST_DEPTH || w->steps-- <= 0)
-        return false;
     if (n->op != OP_const && host_node(g, n)->pure && host_can(g, n))
         return elem_load(e, host_eval(g, n), idx);
     switch (n->op) {
@@ -419,10 +430,27 @@ static bool host_walk(Walk *w, Node *n, const int64_t *idx, int depth, Elem *e)
     return false;
 }
 
+static bool host_walk(Walk *w, Node *n, const int64_t *idx, int depth, Elem *e)
+{
+    int64_t at = n->rank ? idx[0] : 0;
+    struct WalkMemo *m = &w->memo[((uint64_t)n->id * 31 + (uint64_t)at) % COUNT_OF(w->memo)];
+    if (depth > HOST_DEPTH || w->steps-- <= 0)
+        return false;
+    if (n->rank <= 1 && m->n == n && m->at == at) {
+        *e = m->e;
+        return true;
+    }
+    if (!walk_node(w, n, idx, depth + 1, e))
+        return false;
+    if (n->rank <= 1)
+        *m = (struct WalkMemo){ n, at, *e };
+    return true;
+}
+
 /* ---- what builders ask --------------------------------------------------------------------------------- */
 Dim **host_dims(Graph *g, Node *x, int *n)
 {
-    Walk w = { g, HOST_STEPS };
+    Walk w = { .g = g, .steps = HOST_STEPS };
     if (x->rank > 1 || dtype_is_float(x->dt))
         return NULL;
     int64_t count = x->rank ? dim_hint(g, x->dims[0]) : 1;
@@ -456,7 +484,7 @@ static Node *float_bits(Graph *g, Node *x)
 
 const Tensor *host_value(Graph *g, Node *x)
 {
-    Walk w = { g, HOST_STEPS };
+    Walk w = { .g = g, .steps = HOST_STEPS };
     HostNode *s = host_node(g, x);
     if (x->op == OP_const && !s->value)
         s->value = x->tensor, s->fixed = true;

@@ -25,6 +25,7 @@ struct Dim {
     int var;                            /* sym: number; idx: number of the variable */
     uint64_t idx_mask;                  /* which index variables (var modulo 64) occur: a quick test */
     int64_t lo, hi;                     /* lo <= value <= hi for all symbols >= 1; INT64_MIN, INT64_MAX: not known */
+    int weight;                         /* atoms in it when it is written out, and terms: what walks over it cost */
     signed char nonneg;                 /* what dim_prove_ge0 found: 1 proved, -1 not, 0 not asked */
 };
 static inline bool dim_is_const(const Dim *d) { return d->kind == DIM_sum && d->n == 0; }

@@ -253,6 +253,40 @@ static void test_modulo_in_indices(void **state)
                 "f32[6] 10..15; i64[6] 0..5", "f32[6] 13 14 15 10 11 12; f32[2,3] 15..10", 0);
 }
 
+/* Sizes nested 60 deep, by remainders, quotients and products that no canonical form makes short: polynomials and copies of them would double with each level. */
+static void test_nested_sizes(void **state)
+{
+    (void)state;
+    static const char *const step[] = {
+        "p%1$d = Mul(a%1$d, b%1$d) q%1$d = Add(p%1$d, seven) a%2$d = Mod(q%1$d, m) b%2$d = Add(a%2$d, b%1$d)\n",
+        "q%1$d = Add(a%1$d, b%1$d) c%1$d = Mod(q%1$d, m) a%2$d = Add(c%1$d, a%1$d) b%2$d = Mod(c%1$d, seven)\n",
+        "q%1$d = Div(a%1$d, two) r%1$d = Mod(a%1$d, two) u%1$d = Mul(r%1$d, seven) a%2$d = Add(q%1$d, u%1$d) b%2$d = Identity(b%1$d)\n",
+        "p%1$d = Min(a%1$d, b%1$d) q%1$d = Max(a%1$d, seven) r%1$d = Add(p%1$d, q%1$d) a%2$d = Mod(r%1$d, m) b%2$d = Div(r%1$d, two)\n",
+        "p%1$d = Mul(a%1$d, b%1$d) a%2$d = Mod(p%1$d, m) b%2$d = Add(b%1$d, two)\n",
+    };
+    for (int way = 0; way < (int)COUNT_OF(step); way++) {
+        char text[12000], in[64], want[64];
+        int n = snprintf(text, sizeof text, OPSET(18) "g (float[N,M] x) => (float[K] y) <int64[1] i = {0}, int64[1] j = {1}, int64[1] one = {1}, int64[1] two = {2}, int64[1] seven = {7},\n"
+            "int64[1] m = {1003}, float[1] z = {2}> { s = Shape(x) a0 = Gather(s, i) b0 = Gather(s, j)\n");
+        int64_t a = 3, b = 5, c;
+        for (int k = 0; k < 60; k++) {
+            n += snprintf(text + n, sizeof text - (size_t)n, step[way], k, k + 1);
+            switch (way) {
+            case 0: a = (a * b + 7) % 1003; b += a; break;
+            case 1: c = (a + b) % 1003; a += c; b = c % 7; break;
+            case 2: a = a / 2 + a % 2 * 7; break;
+            case 3: c = (a < b ? a : b) + (a > 7 ? a : 7); a = c % 1003; b = c / 2; break;
+            default: a = a * b % 1003; b += 2; break;
+            }
+        }
+        snprintf(text + n, sizeof text - (size_t)n, "f = Mod(a60, seven) l = Add(f, one) y = Expand(z, l) }");
+        snprintf(in, sizeof in, "f32[3,5] 1..15");
+        n = snprintf(want, sizeof want, "f32[%d]", (int)(a % 7 + 1));
+        for (int k = 0; k <= a % 7; k++) n += snprintf(want + n, sizeof want - (size_t)n, " 2");
+        trial_gives(text, in, want, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,7 +295,7 @@ int main(void)
         cmocka_unit_test(test_slope_from_the_right), cmocka_unit_test(test_gemm_bias), cmocka_unit_test(test_matmul_batches),
         cmocka_unit_test(test_sizes_meet_at_run_time), cmocka_unit_test(test_pad_before_pool), cmocka_unit_test(test_pad_before_conv), cmocka_unit_test(test_pool_ceil),
         cmocka_unit_test(test_resize_ties), cmocka_unit_test(test_gather_negative), cmocka_unit_test(test_scatter_same_place), cmocka_unit_test(test_modulo_in_indices),
-        cmocka_unit_test(test_hardmax_of_nothing),
+        cmocka_unit_test(test_hardmax_of_nothing), cmocka_unit_test(test_nested_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
