@@ -379,6 +379,7 @@ static bool cone_legal(Cone *c)
         inside++;
         reads[v->n->id] = 1;
         if (v->n->op == OP_fold && v->n->dt != DT_f32) refuse_cone(c, v->n, c->out, "only float32 is streamed");
+        if (v->n->op == OP_fold && v->n->whole) refuse_cone(c, v->n, c->out, "one is computed in parts");
         if (f->all->claim[v->n->id] >= 0) refuse_cone(c, v->n, c->out, "another kernel streams it");
         if (!v->result && ((v->dep & DEP_x) || !index_plain(c, v)) && !read_inside(c, v->n)) refuse_cone(c, v->n, c->out, "it is needed elsewhere as well");        /* what stands once for each row is stored besides */
     }

@@ -160,6 +160,14 @@ const char *allow_each_row(Planner *p, Candidate *c)
     return NULL;
 }
 
+/* The axis of x that a fold of parts cuts must be one of the space, and the same for all of them. */
+static bool is_cut(const Candidate *c, const Node *x)
+{
+    if (!c->n->whole) return true;
+    const Dim *cut = c->coord[c->n->axis];
+    return cut->kind == DIM_idx && cut->a == x->dims[c->n->axis] && (!c->q->step || cut->var == SPACE_VAR + c->q->part);
+}
+
 const char *allow_rows(Planner *p, Candidate *c)
 {
     const Node *f = fold_whole(c->n), *x = f->in[0];
@@ -177,10 +185,7 @@ const char *allow_rows(Planner *p, Candidate *c)
         for (int a = 0; a < q->rank; a++) if (!dim_is(q->space[a], 1)) all |= 1u << a;
         if ((rows & all) != (q->rows & all)) return "it reduces other axes than the rows of the kernel";
     }
-    if (c->n->whole) {                   /* the axis that is cut must be one of the space */
-        const Dim *cut = c->coord[c->n->axis];
-        if (cut->kind != DIM_idx || cut->a != x->dims[c->n->axis] || (q->step && cut->var != SPACE_VAR + q->part)) return "it reduces a part of an axis";
-    }
+    if (!is_cut(c, x)) return "it reduces a part of an axis";
     c->rows = rows;
     return NULL;
 }
@@ -241,9 +246,9 @@ enum { PLACE_COLUMNS = 128, PLACE_LAST = 48, PLACE_WORK = 1 << 16 };
 const char *allow_places(Planner *p, Candidate *c)
 {
     static const char no_row[] = "a tile of a contraction holds no whole row to reduce";
-    const Node *f = c->n, *x = f->in[0];
+    const Node *f = fold_whole(c->n), *x = f->in[0];
     const Group *q = c->q;
-    if (p->groups || f->whole || f->kind == FOLD_argmax || f->kind == FOLD_argmin) return no_row;
+    if (p->groups || f->kind == FOLD_argmax || f->kind == FOLD_argmin) return no_row;
     const char *no = find_index(p, q, f, x->rank, x->dims, 1, f->in, &c->coord);
     if (no) return no;
     uint32_t rows = 0, kept = 0;
@@ -260,6 +265,8 @@ const char *allow_places(Planner *p, Candidate *c)
     }
     if (!rows || rows >> last & 1) return no_row;
     if (q->rows && q->rows != rows) return "it reduces other axes than the rows of the kernel";
+    if (q->rows && q->step != c->n->step) return "one is computed in parts";
+    if (!is_cut(c, x)) return "it reduces a part of an axis";
     for (int i = 0; i < q->node.n; i++) {
         const Node *y = q->node.at[i];
         if (y->op != OP_fold) continue;
@@ -269,7 +276,7 @@ const char *allow_places(Planner *p, Candidate *c)
         for (int k = 0; !p->iter[y->id] && k < y->in[0]->rank; k++) if (y->axes >> k & 1) steps *= (double)dim_hint(p->g, y->in[0]->dims[k]);
     }
     if (x->dt != DT_f32 || folds == PLACE_FOLDS || behind_places(p, q, f)) return no_row;
-    if (points * steps > PLACE_WORK && (columns < PLACE_COLUMNS || dim_hint(p->g, q->space[last]) < PLACE_LAST)) return "too few columns for threads to share, where one of them takes all places";
+    if (!c->n->whole && points * steps > PLACE_WORK && (columns < PLACE_COLUMNS || dim_hint(p->g, q->space[last]) < PLACE_LAST)) return "too few columns for threads to share, where one of them takes all places";
     c->rows = rows;
     return NULL;
 }

@@ -538,13 +538,37 @@ static void print_tiles(Printer *p, const KLoop *o)
     p->shifted = shifted;
 }
 
-/* Tiles of places, the last of which begins earlier. */
-static bool shifted_tiles(const Printer *p, const KLoop *o) { return p->shifted && o->places && o->var == p->k->row_var; }
-static void print_shifted(Printer *p, const KLoop *o, const char *from, const char *past, const char *last)
+/* Tiles of places from `from` to `past`. The last one begins earlier, or there is a text for tiles that do not reach past the end, and one for the rest. False: o is no such loop. */
+static bool print_places(Printer *p, const KLoop *o, const char *from, const char *past)
 {
+    const LoopKernel *was = p->k;
     const char *v = print_var(p, o->var);
-    print_line(p, "for (i64 %sf = %s; %sf < %s; %sf += %lld) {", v, from, v, past, v, (long long)o->step);
-    print_line(p, "const i64 %s = imin(%sf, %s - %d);", v, v, last, p->k->mr);
+    const int mr = was->mr;
+    if (!o->places || o->var != was->row_var || mr == 1) return false;
+    if (p->shifted) {
+        print_line(p, "for (i64 %sf = %s; %sf < %s; %sf += %d) {", v, from, v, past, v, mr);
+        print_line(p, "const i64 %s = imin(%sf, %s - %d);", v, v, print_dim(p, o->extent), mr);
+        print_turn(p, o);
+        print_line(p, "}");
+        return true;
+    }
+    LoopKernel *fits = arena_copy(p->arena, was, sizeof *was);
+    fits->row_fits = true;
+    print_line(p, "{");
+    print_line(p, "i64 %sf = %s;", v, from);
+    print_line(p, "for (; %sf + %d <= %s; %sf += %d) {", v, mr, past, v, mr);
+    print_line(p, "const i64 %s = %sf;", v, v);
+    p->k = fits;
+    print_turn(p, o);
+    p->k = was;
+    print_line(p, "}");
+    if (!rows_whole(was)) {
+        print_line(p, "for (i64 %s = %sf; %s < %s; %s += %d) {", v, v, v, past, v, mr);
+        print_turn(p, o);
+        print_line(p, "}");
+    }
+    print_line(p, "}");
+    return true;
 }
 
 static void print_loop_once(Printer *p, const KLoop *o)
@@ -563,10 +587,11 @@ static void print_loop_once(Printer *p, const KLoop *o)
     if (o->chunk) {
         print_line(p, "{");
         chunk_open(p, o, v, o->from ? print_dim(p, o->from) : "0", n);
-        if (shifted_tiles(p, o)) print_shifted(p, o, arena_fmt(p->arena, "%sc", v), arena_fmt(p->arena, "%se", v), n);
-        else print_line(p, "for (i64 %s = %sc; %s < %se; %s += %lld) {", v, v, v, v, v, o->step > 1 ? (long long)o->step : 1);
-        print_turn(p, o);
-        print_line(p, "}");
+        if (!print_places(p, o, arena_fmt(p->arena, "%sc", v), arena_fmt(p->arena, "%se", v))) {
+            print_line(p, "for (i64 %s = %sc; %s < %se; %s += %lld) {", v, v, v, v, v, o->step > 1 ? (long long)o->step : 1);
+            print_turn(p, o);
+            print_line(p, "}");
+        }
         chunk_close(p, o);
         print_line(p, "}");
         return;
@@ -575,8 +600,8 @@ static void print_loop_once(Printer *p, const KLoop *o)
     int64_t step = o->step;
     const char *from = o->from ? print_dim(p, o->from) : "0", *unroll = o->unroll && !p->border ? "UNROLL " : "";
     if (print_turned(p, o)) from = arena_fmt(p->arena, "%s / LANES * LANES", n);
-    if (shifted_tiles(p, o)) print_shifted(p, o, from, n, n);
-    else if (step > 1) print_line(p, "%sfor (i64 %s = %s; %s < %s; %s += %lld) {", unroll, v, from, v, n, v, (long long)step);
+    if (print_places(p, o, from, n)) return;
+    if (step > 1) print_line(p, "%sfor (i64 %s = %s; %s < %s; %s += %lld) {", unroll, v, from, v, n, v, (long long)step);
     else print_line(p, "%sfor (i64 %s = %s; %s < %s; %s++) {", unroll, v, from, v, n, v);
     print_turn(p, o);
     print_line(p, "}");
@@ -614,7 +639,7 @@ void print_loop(Printer *p, const KLoop *o)
     p->inside = false;
     print_line(p, "}");
     print_line(p, "else {");
-    p->border = p->k->row_var && !dim_is_const(p->k->row_extent) && dim_hint(p->g, p->k->row_extent) >= BORDER_TILES * p->k->mr;       /* else it is short enough */
+    p->border = p->k->row_var && !dim_is_const(p->k->row_extent) && tile_rows_hint(p->k) >= BORDER_TILES * p->k->mr;       /* else it is short enough */
     print_loop_once(p, o);
     p->border = false;
     print_line(p, "}");

@@ -239,6 +239,7 @@ bool tile_shifts(const LoopKernel *k);                        /* Does the last t
 bool tile_fits(const LoopKernel *k);                          /* No tile reaches past the last row. */
 void tile_loops(LoopKernel *k);                               /* which loops are unrolled or split */
 int kernel_folds(const KBlock *b);
+int64_t tile_rows_hint(const LoopKernel *k);                  /* rows that tiles go over, likely: the extent of row_var */
 KLoop *kernel_places(const LoopKernel *k);                    /* the innermost loop over places that a contraction's results are reduced over, or NULL */
 /* Do a SUB_rows kernel's results pass the caches by? They are larger than these, and its rows are neither short nor too long to be kept meanwhile. */
 enum { STREAM_BYTES = 32 << 20, STREAM_ROW_LEAST = 1024, STREAM_ROW_MOST = 512 << 10 };

@@ -579,7 +579,7 @@ static void lower_places(Lowering *l)
     for (int i = 0; i < n; i++) {
         Dim *const *in = s->iter[fold[i]->node->id];
         fold[i]->loop = loop[0];
-        fold_update(l, fold[i], demand(l, fold[i]->node->in[0], in), in);
+        fold_update(l, fold[i], demand(l, fold_whole(fold[i]->node)->in[0], in), in);
     }
     for (int i = 0; i < s->nstore; i++) {
         bool inner = false;

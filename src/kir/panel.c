@@ -56,7 +56,7 @@ static double panel_readers(const LoopKernel *k, int buf)
     for (int i = 0; i < k->npar; i++)
         if (k->par[i].var != k->vec_var && !reads_along(k->body, buf, k->par[i].var)) n *= (double)dim_hint(k->g, k->par[i].extent);
     for (const KLoop *o = kernel_places(k); o; o = o->body->up->loop && o->body->up->loop->places ? o->body->up->loop : NULL)
-        if (!reads_along(k->body, buf, o->var)) n *= (double)dim_hint(k->g, o->extent);
+        if (!reads_along(k->body, buf, o->var)) n *= (double)dim_hint(k->g, loop_times(o));
     return n;
 }
 

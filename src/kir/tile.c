@@ -45,6 +45,12 @@ KLoop *kernel_places(const LoopKernel *k)
     return found;
 }
 
+int64_t tile_rows_hint(const LoopKernel *k)
+{
+    const KLoop *places = kernel_places(k);
+    return dim_hint(k->g, places && places->var == k->row_var ? loop_times(places) : k->row_extent);
+}
+
 /* Steps of the reduction: iterations of the loops inside the one over lanes; and how often the innermost one is entered. */
 static double reduction_steps(const LoopKernel *k, const KBlock *b, double *entries)
 {
@@ -201,8 +207,8 @@ void tile_choose(LoopKernel *k, KLoop *vec)
     KLoop *places = kernel_places(k);
     if (places) {
         count_loads(k->body, places->var, NULL, false, &of);
-        best = dim_hint(k->g, places->extent);
-        k->row_var = places->var; k->row_extent = places->extent;
+        best = dim_hint(k->g, loop_times(places));
+        k->row_var = places->var; k->row_extent = places->extent; k->row_open = places->from != NULL;
     }
     for (int i = 0; i < k->npar && !places; i++) {
         if (k->par[i].var == k->vec_var) continue;

@@ -59,13 +59,13 @@ static int log2_floor(int64_t n)
 
 char *sched_bucket(Arena *a, const LoopKernel *k)
 {
-    return arena_fmt(a, "t%dw%dr%d", log2_floor(dim_hint(k->g, k->total)), log2_floor(dim_hint(k->g, k->work)), k->row_extent ? log2_floor(dim_hint(k->g, k->row_extent)) : 0);
+    return arena_fmt(a, "t%dw%dr%d", log2_floor(dim_hint(k->g, k->total)), log2_floor(dim_hint(k->g, k->work)), k->row_extent ? log2_floor(tile_rows_hint(k)) : 0);
 }
 
 /* Expected time of a product, relative. */
 static double tile_cost(const LoopKernel *k, int rows, int vectors)
 {
-    int64_t n = k->row_extent ? dim_hint(k->g, k->row_extent) : 1, vecs = 1;
+    int64_t n = k->row_extent ? tile_rows_hint(k) : 1, vecs = 1;
     for (int i = 0; i < k->npar; i++) if (k->par[i].var == k->vec_var) vecs = (dim_hint(k->g, k->par[i].extent) + k->lanes - 1) / k->lanes;
     if (n < 1) n = 1;
     if (vecs < 1) vecs = 1;

@@ -122,6 +122,27 @@ static void test_kernels(void **state)
     assert_int_equal(saved("float[1,50,1] y", "k = Constant<value_ints = [2]>() y = ReduceMax(r, k)"), 0);        /* lanes run along what it reduces */
 }
 
+/* So many places that they are taken in parts, which threads share: with few columns, with the tensor and without. All places are alike. */
+static void test_parts(void **state)
+{
+    (void)state;
+    numbers(in_w, 4 * 128, 7);
+    for (int i = 0; i < 128; i++) {
+        double sum = in_w[i] + in_w[128 + i] + in_w[256 + i] + in_w[384 + i];
+        out_s[i] = sum > 0 ? sum : 0;
+    }
+    for (int form = 0; form < 8; form++) {
+        const char *rows = form & OPEN ? "rows" : "12544";
+        char *at = model + sprintf(model, OPSET(18) "g (float[1,%s,4] x) => (float[1,128] s%s%s) <int64[1] axes = {1}, float[4,128] w = {", rows, form & 4 ? ", float[1,128] z" : "", form & 2 ? ", float[1,n,1] v" : "");
+        at = put_list(at, in_w, 4 * 128, ", ");
+        sprintf(at, "}> { c = MatMul(x, w) r = Relu(c) s = ReduceMean<keepdims = 0>(r, axes) %s %s }", form & 4 ? "z = ReduceMax<keepdims = 0>(r, axes)" : "", form & 2 ? "last = Constant<value_ints = [2]>() v = ReduceMin(r, last)" : "");
+        at = put_list(wanted + sprintf(wanted, "f32[1,128] "), out_s, 128, " ");
+        if (form & 4) at = put_list(at + sprintf(at, "; f32[1,128] "), out_s, 128, " ");
+        if (form & 2) sprintf(at, "; f32[1,12544,1] 0");
+        trial_gives(model, "f32[1,12544,4] 1", wanted, 0);
+    }
+}
+
 static void test_threads(void **state)
 {
     (void)state;
@@ -136,6 +157,6 @@ static void test_threads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_values), cmocka_unit_test(test_kernels), cmocka_unit_test(test_threads) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_values), cmocka_unit_test(test_parts), cmocka_unit_test(test_kernels), cmocka_unit_test(test_threads) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
