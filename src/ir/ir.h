@@ -362,7 +362,7 @@ typedef struct Subgraph {
     uint32_t rows;                      /* SUB_rows, SUB_stream: the axes of the space that folds reduce; SUB_dot: that results of the contraction are reduced over, or 0; SUB_scan: the axis that runs */
     uint32_t inner;                     /* SUB_scan: axes that a fold of what runs reduces at each place: loops inside, each with its own running fold */
     const Stream *stream;               /* SUB_stream */
-    int part; int64_t step;             /* SUB_rows: the row axis that is cut into parts of `step` places, which are points as well (PART_VAR counts them); step 0: none */
+    int part; int64_t step;             /* SUB_rows, SUB_dot: the row axis that is cut into parts of `step` places, which are points as well (PART_VAR counts them); step 0: none */
     int nnode; Node *const *node;       /* those whose home this is, in order of id */
     int nstore; const SubStore *store;
     Dim *const *const *iter;            /* by node id, for a fold over rows: in[0]'s index at a point of the space; NULL for other nodes */
