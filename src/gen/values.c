@@ -295,7 +295,11 @@ static void print_load(Printer *p, const KVal *v)
         return;
     }
     const char *off = load_pointer(p, v), *e;
-    if (v->ahead && !p->part) print_line(p, "fetch(%s, %s);", off, print_dim(p, dim_mulc(p->g, v->ahead, (int64_t)dtype_size(t))));
+    if (v->ahead && !p->part) {
+        const char *bytes = print_dim(p, dim_mulc(p->g, v->ahead, (int64_t)dtype_size(t))), *lane = arena_fmt(p->arena, "%s%s", print_var(p, p->lane), p->in_v ? "v" : "");
+        if (v->ahead_half) print_line(p, "%sfetch(%s - (%s + LANES) / 2, %s);", p->in_v && p->nv % 2 == 0 ? "if (v % 2 == 1) " : "", off, lane, bytes);
+        else print_line(p, "fetch(%s, %s);", off, bytes);
+    }
     if (!off_lanes) {                    /* one element for all lanes that are valid */
         e = arena_fmt(p->arena, "splat_%sv((%s) > (%s) ? ld_%s(%s) : 0)", ctype(v->dt), r.hi ? r.hi : "LANES", r.lo ? r.lo : "0", st, off);
     } else if (dim_is(c, 1)) {

@@ -30,6 +30,7 @@ struct KVal {
     enum { WORD_none, WORD_elements, WORD_words } word;  /* load: neighbours as one word of 32 bits; the address counts elements, or words */
     int nopnd; KVal **opnd;             /* values whose numbers occur in dim or at */
     Dim *ahead;                         /* load: so many elements further on lies what the next turn reads: its line is fetched now; or NULL */
+    bool ahead_half;                    /* at half the pace: only the first half of what lies there, a row, is fetched */
     bool half;                          /* load: half a vector, or pairs of neighbours all over it: half.c */
     bool held;                          /* load: of what an earlier loop over the row has stored, which lies in registers where LoopKernel.held serves */
     bool saturate;

@@ -129,19 +129,21 @@ static bool rows_held(LoopKernel *k)
 }
 
 /* The first loop over a row waits for memory, later ones do not, and what follows a row lies where no prefetcher of the processor looks: so the one that has the
- * most to compute, or else the first, fetches a row to come. Longer rows are a stream by themselves; what caches hold is near enough. */
+ * most to compute, or else the first, fetches a row to come. Longer rows are a stream by themselves; what caches hold is near enough. But where such a row is read again
+ * with little to compute, and the second cache has room for it, half of the next one is fetched meanwhile. */
 enum { FETCH_LEAST = 32, FETCH_MOST = 32768, FETCH_COST = 8 };
-static void fetch_ahead(LoopKernel *k, KBlock *b, const Dim *lane, int64_t rows, uint8_t *seen)
+static void fetch_ahead(LoopKernel *k, KBlock *b, const Dim *lane, int64_t rows, bool half, uint8_t *seen)
 {
     const KAxis *row = &k->par[k->npar - 1];
     for (int i = 0; i < b->stmt.n; i++) {
         KStmt *s = &b->stmt.at[i];
         Dim *c, *rest;
-        if (s->kind == KS_loop) { fetch_ahead(k, s->loop->body, s->loop->vector ? s->loop->var : lane, rows, seen); continue; }
+        if (s->kind == KS_loop) { fetch_ahead(k, s->loop->body, s->loop->vector ? s->loop->var : lane, rows, half, seen); continue; }
         if (s->kind != KS_val || s->val->kind != KV_load || !lane || s->val->nopnd || s->val->at.npred || k->buf.at[s->val->buf].scratch || seen[s->val->buf]) continue;
         if (!dim_linear(k->g, s->val->at.off, lane->var, &c, &rest) || !dim_is(c, 1) || !dim_linear(k->g, s->val->at.off, row->var->var, &c, &rest) || dim_is(c, 0)) continue;
         seen[s->val->buf] = 1;
         s->val->ahead = dim_mulc(k->g, c, rows * row->step);
+        s->val->ahead_half = half;
     }
 }
 
@@ -230,18 +232,31 @@ static int loop_cost(const KLoop *o)
     return c;
 }
 
+/* A loop that neither is the first, which waits for memory, nor stores: memory has nothing to do meanwhile. */
+static const KLoop *between_loops(const KBlock *b)
+{
+    int loops = 0;
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KLoop *o = b->stmt.at[i].kind == KS_loop ? b->stmt.at[i].loop : NULL;
+        if (o && loops++ && o->vector && !stores_along(o->body)) return o;
+    }
+    return NULL;
+}
+
 static void rows_fetch(LoopKernel *k)
 {
     int64_t length = row_length(k);
     if (!k->npar || k->sub->step || length < FETCH_LEAST || length > 2 * FETCH_MOST || !kernel_streams(k->g, k->sub)) return;
     uint8_t *seen = NEWS(k->arena, uint8_t, k->buf.n + 1);
     const KLoop *most = k->during;
+    bool half = false;
     for (int i = 0; !k->during && i < k->body->stmt.n; i++) {
         const KLoop *o = k->body->stmt.at[i].loop;
         if (k->body->stmt.at[i].kind == KS_loop && o->vector && loop_cost(o) >= FETCH_COST && (!most || loop_cost(o) > loop_cost(most))) most = o;
     }
-    if (most) fetch_ahead(k, most->body, most->var, length > FETCH_MOST ? 1 : 2, seen);      /* one row ahead comes too late for short ones */
-    if (length <= FETCH_MOST) fetch_ahead(k, k->body, NULL, 1, seen);
+    if (!most && length > FETCH_MOST) most = between_loops(k->body), half = true;
+    if (most) fetch_ahead(k, most->body, most->var, length > FETCH_MOST ? 1 : 2, half, seen);      /* one row ahead comes too late for short ones */
+    if (length <= FETCH_MOST) fetch_ahead(k, k->body, NULL, 1, false, seen);
 }
 
 void kernel_rows(LoopKernel *k)
