@@ -6,6 +6,14 @@
 . "$(dirname "$0")/../lib/offline.sh"
 . "$(dirname "$0")/../lib/sizes.sh"
 need_nvrtc
+# Compiling leaves the device alone: a driver that notes that it was loaded is not.
+mkdir -p "$T/driver"
+printf '#include <stdio.h>\n__attribute__((constructor)) static void loaded(void) { FILE *f = fopen("%s/loaded", "w"); if (f) fclose(f); }\nint cuInit(unsigned flags) { return 100 + (int)flags; }\n' "$T" |
+    cc -shared -fPIC -x c - -o "$T/driver/libcuda.so.1"
+printf 'extern "C" __global__ void k(float *x) { x[threadIdx.x] = 1; }\n' >"$T/k.cu"
+LD_LIBRARY_PATH=$T/driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$BUILD/sinter-nvrtc" $(sed -n 's/.*\(--lib=[^ ]*\).*/\1/p' <<<"$("$SINTER" explain examples/add_relu.onnxtxt -d n=5 --device cuda:sm_90a 2>&1)" | head -n 1) -arch=sm_90a -o "$T/k.cubin" "$T/k.cu"
+ok "a compiled kernel" test -s "$T/k.cubin"
+ok "compiling does not open the device" test ! -e "$T/loaded"
 compile_offline examples/add_relu.onnxtxt -d n=100000
 compile_offline examples/norm.onnxtxt -d batch=64
 expect 0 'registers, .*; occupancy: [0-9]+ blocks of [0-9]+ threads, ([1-9][0-9]|100) %' "$SINTER" explain examples/norm.onnxtxt -d batch=64 --device cuda:sm_90a
