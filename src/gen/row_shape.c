@@ -596,7 +596,10 @@ static const struct { int eight, threads; } pair_threads[] = { { 288, 384 }, { 3
 static bool ring_of_eight(Rows *r, int cluster, int once)
 {
     const Sched *want = &r->k->sched;
-    int resident = 0, w = (int)((r->n / r->e / cluster + EIGHT - 1) / EIGHT + 31) / 32 * 32;
+    int64_t vectors, ring, fetched;
+    ring_slots(r, once, &ring, &fetched);
+    if (!ring || !deal(r, cluster, &vectors)) return false;
+    int resident = 0, w = (int)((vectors + EIGHT - 1) / EIGHT + 31) / 32 * 32;
     if (w < EIGHT_LEAST || want->threads || (want->cluster && cluster != want->cluster) || (want->once && once != want->once - 1)) return false;
     if (cluster > 2 && w < 3 * FOUR) w = 2 * FOUR;      /* warps come in fours: of nine to eleven, some would be waited for. Where more blocks wait for each other, fewer are better */
     for (size_t i = 0; cluster <= 2 && i < sizeof pair_threads / sizeof *pair_threads; i++) if (w <= pair_threads[i].eight) { w = pair_threads[i].threads; break; }
