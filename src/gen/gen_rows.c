@@ -324,7 +324,7 @@ static void open_ring(Rows *r, const char *group, const char *groups)
         }
         print_line(p, "}");
     }
-    print_line(p, "if (t == 0) for (int i = 0; i < %d; i++) ask(i);", r->stages);
+    print_line(p, "if (t == 0) ROLLED for (int i = 0; i < %d; i++) ask(i);", r->stages);
     if (r->once) print_line(p, "filled_wait(filled + %d, 0);", bars - 1);
     print_line(p, "int stage = 0;");
     print_line(p, "u32 turn = 0;");
