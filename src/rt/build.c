@@ -226,8 +226,13 @@ static bool unit_write(const char *path, const char *prelude, const KernelText *
     FILE *f = fopen(path, "we");
     if (!f)
         return false;
-    fprintf(f, "#line 1 \"prelude\"\n");
-    fputs(prelude, f);
+    const KernelText **in = block_alloc((size_t)n * sizeof *in);
+    for (int i = 0; i < n && in; i++)
+        in[i] = &k[item[i].text];
+    char *needed = in ? prelude_needed(prelude, n, in) : NULL;
+    fprintf(f, "#line 1 \"prelude\"\n%s", needed ? needed : prelude);
+    block_free(needed);
+    block_free(in);
     for (int i = 0; i < n; i++) {
         fprintf(f, "\n#line 1 \"%s\"\n", k[item[i].text].name);
         fputs(k[item[i].text].text, f);

@@ -190,6 +190,7 @@ void builder_close(Builder *b);
 const char *builder_isa(Builder *b);    /* a row of isas.def: what the prelude and kernels are to be printed for */
 const char *builder_compiler(Builder *b, RtError *e);      /* "cc (Debian 12.2.0-14) 12.2.0"; NULL when there is none (COMPILE, with what to install) */
 const char *builder_command(Builder *b);                   /* the compiler line, for readers of generated source */
+char *prelude_needed(const char *prelude, int n, const KernelText *const *k);    /* what n kernels need of it, for block_free(); NULL: no memory */
 Status builder_build(Builder *b, const char *prelude, int n, const KernelText *k, KernelFn *out, BuildStats *stats, volatile int *cancel, RtError *e);
 Status builder_find(Builder *b, const char *prelude, int n, const KernelText *k, KernelFn *out, BuildStats *stats, RtError *e);       /* compiles nothing: NULL for what is missing */
 
