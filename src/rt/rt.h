@@ -79,7 +79,7 @@ typedef struct DeviceApi {
     /* Addresses of the device may be added to. write and read are done when they return, and come after all that ran before. */
     Status (*write)(Device *d, void *dst, const void *src, size_t n, RtError *e);
     Status (*read)(Device *d, void *dst, const void *src, size_t n, RtError *e);
-    /* Builds (or finds in memory or on disk) kernels; `prelude` precedes each translation unit. out: one for each text. Thread-safe. */
+    /* Builds (or finds in memory or on disk) kernels; what they need of `prelude` precedes each translation unit. out: one for each text. Thread-safe. */
     Status (*build)(Device *d, const char *prelude, int n, const KernelText *k, const Kernel **out, BuildStats *stats, volatile int *cancel, RtError *e);
     /* (optional) The same without compiling: a kernel that is not there yet is NULL and counts as missing. */
     Status (*find)(Device *d, const char *prelude, int n, const KernelText *k, const Kernel **out, BuildStats *stats, RtError *e);
