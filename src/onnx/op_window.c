@@ -61,7 +61,8 @@ static void window_explicit(OpCall *o, Window *w, int j, int64_t before, int64_t
     w->after[j] = dim_const(g, after);
     Dim *most = ceil_mode ? dim_min(g, dim_addc(g, dim_ceildiv(g, room, stride), 1), dim_ceildiv(g, dim_addc(g, w->in[j], before), stride))
                           : dim_addc(g, dim_div(g, room, stride), 1);
-    if (dim_decide_lt(g, room, dim_const(g, 0), "a window fits into its padded input"))
+    const int64_t least = ceil_mode ? 1 - w->stride[j] : 0;       /* rounded up, a window may be longer than all of it */
+    if (dim_decide_lt(g, room, dim_const(g, least), "a window fits into its padded input"))
         most = dim_const(g, 0);
     w->out[j] = most;
     if (before > 0 || after > 0 || ceil_mode) w->padded = true;

@@ -170,6 +170,10 @@ static void test_pool_ceil(void **state)
                 "f32[1,1,4] 1.4285714 4 5.5714286 4; f32[1,1,1] 2; f32[1,1,6] 2 3 4 5 6 5; f32[1,1,6] 2 2 3 4 5 5", 1e-6);
     trial_gives(OPSET(19) "g (float[1,1,6,2] x) => (float[1,1,6,2] y) { y = AveragePool<kernel_shape = [5, 5], auto_pad = \"SAME_LOWER\", count_include_pad = 1>(x) }",
                 "f32[1,1,6,2] 0..11", "f32[1,1,6,2] 0.6 0.6 1.12 1.12 1.8 1.8 2.6 2.6 2.4 2.4 2.04 2.04", 1e-6);
+    trial_gives(OPSET(18) "g (float[1,1,N] x, float[1,1,2] l) => (float[1,1,A] a, float[1,1,B] b, float[1,1,C] c) {\n"        /* a window longer than all that it is put on */
+                "a = MaxPool<kernel_shape = [3], strides = [2], ceil_mode = 1>(x) b = AveragePool<kernel_shape = [3], strides = [2], ceil_mode = 1>(x)\n"
+                "c = MaxPool<kernel_shape = [4], strides = [2], ceil_mode = 1>(l) }",
+                "f32[1,1,2] 3 5; f32[1,1,2] 1 2", "f32[1,1,1] 5; f32[1,1,1] 4; f32[1,1,0]", 1e-6);
 }
 
 static void test_resize_ties(void **state)
