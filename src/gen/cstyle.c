@@ -564,7 +564,9 @@ static bool print_places(Printer *p, const KLoop *o, const char *from, const cha
     print_line(p, "}");
     if (!rows_whole(was)) {
         print_line(p, "for (i64 %s = %sf; %s < %s; %s += %d) {", v, v, v, past, v, mr);
+        p->border = p->rest = true;
         print_turn(p, o);
+        p->border = p->rest = false;
         print_line(p, "}");
     }
     print_line(p, "}");
@@ -631,7 +633,7 @@ enum { BORDER_TILES = 8 };               /* so many tiles in a row, of which the
 void print_loop(Printer *p, const KLoop *o)
 {
     if (print_quick(p, o)) return;
-    const char *inside = o->split && !p->inside ? print_inside(p, o) : NULL;
+    const char *inside = o->split && !p->inside && !p->rest ? print_inside(p, o) : NULL;
     if (!inside) { print_loop_once(p, o); return; }
     print_line(p, "if (%s) {", inside);
     p->inside = true;

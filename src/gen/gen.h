@@ -74,6 +74,7 @@ typedef struct Printer {
     bool quick, exact;                  /* a loop that may lose NaN, and marks it; the same loop again (print_quick()) */
     bool inside;                        /* all predicates of the addresses hold here: none is printed */
     bool border;                        /* they may not, and there is another text for where they do: this one, which runs seldom, is not unrolled: with rows that may be missing it would be long */
+    bool rest;                          /* of tiles that reach past the end: there is another text for where they do not */
     bool shifted;                       /* the last tile of rows begins earlier where it would reach past the end; what an earlier one stored, from `f` on, is not stored again */
     bool rolled;                        /* that loop over the rows is not unrolled: accumulators are read from copies */
     bool half;                          /* what is printed has half a vector of lanes: kir/half.c */

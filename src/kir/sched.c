@@ -307,7 +307,8 @@ static double block_cost(const LoopKernel *k, const KBlock *b, int mr, int nv)
             double in = block_cost(k, o->body, o->tile > 1 ? o->tile : mr, o->vector ? o->nv : nv) + 4;
             double turns = o->unroll && dim_is_const(o->extent) ? (double)o->extent->c : 1;
             bool tail = o->vector && !(dim_is_const(o->extent) && o->extent->c % (o->nv * k->lanes) == 0);
-            c += in * (turns + (o->split ? 1 : 0) + o->before + o->after) + (tail ? block_cost(k, o->body, mr, 1) : 0);
+            bool rest = o->places && o->step > 1 && !tile_fits(k);       /* tiles that reach past the end have a text of their own */
+            c += in * (turns + (o->split ? 1 : 0) + o->before + o->after + (rest ? 1 : 0)) + (tail ? block_cost(k, o->body, mr, 1) : 0);
             continue;
         }
         double each = s->kind == KS_val && s->val->kind == KV_ew ? 2 : 1;
