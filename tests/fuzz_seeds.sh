@@ -8,6 +8,7 @@ cache=$(mktemp -d)
 trap 'rm -rf "$cache"' EXIT
 "$BUILD/tests/fuzz/fuzz_graph" --seed 0 --count 160 --cache "$cache" >"$cache/other" &
 "$BUILD/tests/fuzz/fuzz_graph" --seed 160 --count 144 --cache "$cache" >"$cache/one"
+"$BUILD/tests/fuzz/fuzz_graph" --seed 33554432 --count 24 --cache "$cache" >>"$cache/one"      # recurrences, linear attention
 "$BUILD/tests/fuzz/fuzz_graph" --seed 3200600 --count 1 --cache "$cache" >>"$cache/one"      # one number, read through padding: only the padding tells rows apart
 "$BUILD/tests/fuzz/fuzz_graph" --seed 3000214 --count 1 --cache "$cache" >>"$cache/one"      # a window of four terms, by pairs: padding cuts one in two
 "$BUILD/tests/fuzz/fuzz_graph" --seed 3000760 --count 1 --cache "$cache" >>"$cache/one"      # a tile of rows that are read from the last on

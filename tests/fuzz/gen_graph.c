@@ -185,6 +185,7 @@ void case_make(Ctx *cx, Arena *a, uint64_t seed, int most, Case *c)
     s.big = chance(&s, 6);
     s.most = s.big ? 60000 : chance(&s, 20) ? 4096 : 600;
     s.places = seed >= PLACES_SEEDS;
+    s.states = seed >= STATES_SEEDS;
     for (int i = chance(&s, 60) ? 2 + below(&s, 5) : 0; i > 0; i--) s.favoured |= (uint64_t)1 << below(&s, COUNT_OF(steps));
     draw_sizes(&s);
     for (int i = 1 + below(&s, 3); i > 0; i--) add_input(&s);

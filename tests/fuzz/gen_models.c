@@ -169,8 +169,38 @@ static void streamed_attention(Gen *s)
     if (chance(s, 90)) keep(s, matmul_val(s, score, v));
 }
 
+/* Linear attention as a masked product, with decay or without. */
+static void linear_attention(Gen *s)
+{
+    Graph *g = s->g;
+    int64_t heads = 1 + below(s, 2), steps = 16 + below(s, 150), d = 1 + below(s, 9), e = 1 + below(s, 20);
+    Val q = own_input(s, 3, (int64_t[]){ heads, steps, d }), k = own_input(s, 3, (int64_t[]){ heads, steps, d }), v = own_input(s, 3, (int64_t[]){ heads, steps, e });
+    if (!q.n || !k.n || !v.n) return;
+    k.n = g_transpose(g, k.n, (int[]){ 0, 2, 1 });
+    Val score = matmul_val(s, clamp(s, q, -2, 2), clamp(s, k, -2, 2)), rate = { 0 };
+    Node *i = g_iota(g, 3, score.n->dims, 1), *j = g_iota(g, 3, score.n->dims, 2), *past = chance(s, 80) ? g2(g, OP_le, j, i) : g1(g, OP_not, g2(g, OP_lt, i, j));
+    if (chance(s, 60)) rate = own_input(s, 3, (int64_t[]){ heads, steps, 1 });
+    if (rate.n) {
+        rate = clamp(s, rate, -1, 1);
+        if (chance(s, 50)) { rate.n = g1(g, OP_neg, g1(g, OP_abs, rate.n)); rate.lo = -1; rate.hi = 0; }
+        rate = binary(s, OP_mul, rate, of_range(scalar_like(s, rate.n, 0.03125), 0.03125, 0.03125));
+        Val sum = sum_bounds(rate, DT_f32, (double)steps), there = sum;
+        sum.n = g_scan(g, FOLD_sum, rate.n, 1, false, false);
+        there.n = g_transpose(g, sum.n, (int[]){ 0, 2, 1 });
+        Val w = binary(s, OP_sub, sum, there);
+        const double off = w.err;
+        w.n = g1(g, OP_exp, g_where(g, past, w.n, scalar_like(s, w.n, -INFINITY)));
+        w.lo = 0; w.hi = exp(rate.hi <= 0 ? 0 : w.hi);
+        score = binary(s, OP_mul, score, approx(w, w.hi * 2 * off, 8));
+    } else score.n = g_where(g, past, score.n, scalar_like(s, score.n, 0));
+    score.lo = fmin(score.lo, 0); score.hi = fmax(score.hi, 0);
+    Val y = matmul_val(s, score, v);
+    if (usable(&y)) keep(s, y);
+}
+
 void step_attention(Gen *s)
 {
+    if (s->states && chance(s, 50)) { linear_attention(s); return; }
     if (chance(s, 50)) { streamed_attention(s); return; }
     Val q = pick(s, want_float);
     if (!q.n || q.n->rank < 2 || q.n->rank > 4 || has_zero(q.n)) return;

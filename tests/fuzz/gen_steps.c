@@ -527,6 +527,18 @@ void step_scan(Gen *s)
     bool exclusive = chance(s, 30), reverse = chance(s, 30);
     if (!is_float(&v)) { keep(s, of_int(g_scan(s->g, kind, v.n, axis, exclusive, reverse))); return; }
     Val r;
+    if (s->states && chance(s, 40)) {    /* a recurrence: factors from -1 to 1 */
+        Val f = clamp(s, partner(s, v, want_float), chance(s, 60) ? 0 : -1, 1);
+        if (f.n && f.n->dt == v.n->dt && expands_to(f.n, v.n->rank, v.n->dims)) {
+            if (mag(&v) * n > 3e4) v = clamp(s, v, -8, 8);
+            r = sum_bounds(v, v.n->dt, n);
+            r.lo = -mag(&r); r.hi = -r.lo; r.special |= f.special;
+            r = approx(r, r.err + n * mag(&r) * (f.err + unit(v.n->dt)), 2);
+            r.n = g_recurrence(s->g, v.n, f.n, axis, reverse);
+            keep(s, r);
+            return;
+        }
+    }
     if (kind == FOLD_prod && n > 64) kind = FOLD_max;
     if (kind == FOLD_prod) {
         v = clamp(s, v, 0.875, 1.125);

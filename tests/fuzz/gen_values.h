@@ -11,9 +11,10 @@ typedef struct Gen {
     int64_t most;                       /* elements of a value */
     uint64_t favoured;                  /* steps that this graph takes more often */
     bool places;                        /* products and windows are reduced over their places: from PLACES_SEEDS on, so that earlier seeds mean what they did */
+    bool states;                        /* recurrences and linear attention: from STATES_SEEDS on */
 } Gen;
 
-enum { PLACES_SEEDS = 1 << 24 };
+enum { PLACES_SEEDS = 1 << 24, STATES_SEEDS = 1 << 25 };
 enum { MOST_SIZE = 33 };                /* the most that a size may be, also in runs at other sizes */
 typedef bool (*Want)(const Val *v);
 int below(Gen *s, int n);
