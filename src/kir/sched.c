@@ -382,7 +382,7 @@ void kernel_schedule(LoopKernel *k)
     } else if (k->sub->kind == SUB_dot && k->lanes > 1) { tile_choose(k, vec); window_bounds(k); word_choose(k, vec); panel_choose(k, vec); half_apply(k, vec); }
     else if (vec) {
         int64_t step = k->sched.block ? BLOCK_UNIT * k->sched.block : BLOCK;
-        if (has_update(vec->body)) {
+        if (has_update(vec->body) || k->sub->kind == SUB_scan) {
             int64_t vecs = (dim_hint(g, vec->extent) + k->lanes - 1) / k->lanes;
             int folds = kernel_folds(vec->body);
             vec->nv = columns_step(folds > 2 ? 2 : folds > 1 ? 4 : k->lanes < 16 ? 12 : vecs <= WHOLE && columns_bytes(k, vec) <= WHOLE_BYTES ? WHOLE : COLUMNS, dim_hint(g, vec->extent), k->lanes);
@@ -398,7 +398,7 @@ void kernel_schedule(LoopKernel *k)
         if (k->sub->kind == SUB_map) reuse_choose(k, vec);
     }
     if (k->sub->kind == SUB_rows && k->lanes > 1 && !vec) kernel_rows(k);
-    if (k->sub->kind == SUB_rows && vec) kernel_columns(k, vec);
+    if ((k->sub->kind == SUB_rows || (k->sub->kind == SUB_scan && !k->sub->inner)) && vec) kernel_columns(k, vec);
     choose_steps(k, k->body);
     if (k->late) k->late->nv = k->during->nv;
     if (k->pivoted) pivot_chunk(k);
