@@ -293,10 +293,10 @@ static bool left_to_folds(Planner *p, const Group *q, const Node *n)
 }
 
 /* Quotients or remainders of the space's variables. */
-static bool is_cut(const Dim *d)
+static bool has_quotient(const Dim *d)
 {
     if (d->kind != DIM_sum) return d->kind != DIM_sym && d->kind != DIM_idx && d->idx_mask;
-    for (int k = 0; k < d->n; k++) for (int i = 0; i < d->term[k].n; i++) if (is_cut(d->term[k].factor[i])) return true;
+    for (int k = 0; k < d->n; k++) for (int i = 0; i < d->term[k].n; i++) if (has_quotient(d->term[k].factor[i])) return true;
     return false;
 }
 
@@ -311,7 +311,7 @@ static bool reads_scattered(Planner *p, const Node *n, Dim *const *idx)
         for (int k = 0; k < x->rank; k++) plain = dim_add(p->g, dim_mul(p->g, plain, x->dims[k]), at[k]);
         x = operand_source(p, n->in[i], idx, at, &padded);
         for (int k = 0; k < x->rank; k++) flat = dim_add(p->g, dim_mul(p->g, flat, x->dims[k]), at[k]);
-        if (is_cut(flat) && !is_cut(plain)) return true;
+        if (has_quotient(flat) && !has_quotient(plain)) return true;
     }
     return false;
 }
