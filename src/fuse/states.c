@@ -11,15 +11,16 @@
 
 #include <math.h>
 
-enum { INNER_VAR = MAX_RANK, MOST_FACTORS = 24, MOST_COEFS = 4, STATE_MOST_NUMBERS = 1 << 16 };     /* INNER_VAR: the variable of the sum inside; numbers of a state that a cache holds */
+enum { NONE = 31, INNER_VAR = MAX_RANK, MOST_FACTORS = 24, MOST_COEFS = 4, STATE_MOST_NUMBERS = 1 << 16 };     /* INNER_VAR: the variable of the sum inside; numbers of a state that a cache holds */
 #define LOWEST (-1e38)                   /* a pivot where all is -inf */
 typedef struct Seen { Node *n; Dim **at; } Seen;         /* a node at an index over the variables of the body */
 typedef struct Factor { Seen x; bool over, exponent; int sign; int ncoef; Seen coef[MOST_COEFS]; } Factor;   /* times x; or over x; or e to sign x coef.. */
 typedef struct State {
     Graph *g; Arena *arena; const int *uses; int nuses;
-    const Node *fold; int j, i, lane;   /* axes of the body */
+    const Node *fold; int j, i, lane;   /* axes of the body; lane: the last of what comes to the state, NONE: that of the sum inside goes by lanes */
     Node *inner; Dim *inner_size;       /* the sum inside, or NULL */
     bool masked, fails;
+    bool shared;                        /* something that differs along both is needed elsewhere as well, so it may be computed in any case */
     const char *form;                   /* what was made of the exponents */
     int sign, steps;                    /* of the product; nodes that may yet be looked at */
     int nfactor; Factor factor[MOST_FACTORS];
@@ -204,7 +205,7 @@ static void product_walk(State *s, Node *n, Dim **at, bool over)
     if (s->fails) return;
     if (!by_i(s, by) || !by_j(s, by)) {
         if (n->op != OP_mul || (by >> INNER_VAR & 1) || n->rank < 2) { factor_add(s, (Factor){ .x = { n, at }, .over = over }); return; }
-    } else if (n->id < s->nuses && s->uses[n->id] > 1 && n->op != OP_view) { s->fails = true; return; }       /* it is there in any case */
+    } else s->shared |= n->id < s->nuses && s->uses[n->id] > 1 && n->op != OP_view;
     switch ((int)n->op) {
     case OP_view:
         if (n->view.npred) break;
@@ -464,11 +465,11 @@ static Node *state_made(State *s)
 /* ---- whether ------------------------------------------------------------------------------------------------------------------------------------ */
 static const char *why_product(const State *s)
 {
-    const double n = (double)dim_hint(s->g, s->map[s->i]->a), d = s->inner ? (double)dim_hint(s->g, s->inner_size) : 1, e = (double)dim_hint(s->g, s->map[s->lane]->a);
+    const double n = (double)dim_hint(s->g, s->map[s->i]->a), d = s->inner ? (double)dim_hint(s->g, s->inner_size) : 1, e = s->lane == NONE ? 1 : (double)dim_hint(s->g, s->map[s->lane]->a);
     bool fades = false;
     for (int k = 0; k < s->nfactor; k++) fades |= s->factor[k].exponent;
     if (d * e > STATE_MOST_NUMBERS) return "the state is larger than a cache";
-    if ((fades ? 3 : 2) * d * e > n * (d + e)) return "few places: their products cost less than a state";
+    if ((fades ? 3 : 2) * d * e > n * (s->shared ? e / 2 : d + e)) return "few places: their products cost less than a state";
     return NULL;
 }
 
@@ -477,9 +478,9 @@ static bool axes_set(State *s, int i)
 {
     const Node *body = s->fold->in[0];
     s->i = i;
-    s->lane = -1;
+    s->lane = -1;                       /* the last axis, for now */
     for (int k = 0; k < body->rank; k++) if (k != s->j && k != i && !dim_is(body->dims[k], 1)) s->lane = k;
-    if (s->lane < 0) return false;
+    if (s->lane < 0) s->lane = NONE;
     for (int k = 0; k <= INNER_VAR; k++) s->map[k] = k < body->rank ? dim_idx(s->g, k, body->dims[k]) : NULL;
     return body->dims[i] == body->dims[s->j];
 }
@@ -496,6 +497,7 @@ static void state_space(State *s)
         s->pos[INNER_VAR] = s->rank;
         s->dims[s->rank++] = s->inner_size;
     }
+    if (s->lane == NONE) return;
     s->pos[s->lane] = s->rank;
     s->dims[s->rank++] = body->dims[s->lane];
 }
@@ -518,14 +520,18 @@ static Node *state_better(Graph *g, Node *old, Node *now, void *arg)
         Dim **at = NEWS(m->arena, Dim *, body->rank + 1);
         for (int k = 0; k < body->rank; k++) at[k] = s.map[k];
         product_walk(&s, body, at, false);
-        if (s.fails || !s.masked) continue;
+        if (s.fails || !s.masked || (s.lane == NONE && !s.inner)) continue;
+        for (int k = 0; s.inner && s.lane != NONE && k < s.nfactor; k++) {       /* an axis of what is read of it as well: states apart from one another, each a row */
+            const uint32_t by = differs(&s, s.factor[k].x.n, s.factor[k].x.at);
+            if (by_i(&s, by) && (by >> s.lane & 1)) s.lane = NONE;
+        }
         const char *no = why_product(&s);
         if (!no && m->limit >= 0 && g->nrewrite >= m->limit) no = "the limit on decisions is reached";
         if (no) { vec_push(m->arena, m->why, ((Refusal){ old, old, "states", no })); return NULL; }
         g->nrewrite++;
         state_space(&s);
         Node *y = state_made(&s);
-        Dim *size[2] = { s.inner ? s.inner_size : dim_const(g, 1), body->dims[s.lane] };
+        Dim *size[2] = { s.inner ? s.inner_size : dim_const(g, 1), s.lane == NONE ? dim_const(g, 1) : body->dims[s.lane] };
         vec_push(m->arena, m->how, ((Receipt){ old, arena_fmt(m->arena, "sum over earlier places, rank 1 in both places: a state of %s numbers for each; %s", dims_str(g, 2, size), s.form) }));
         return y;
     }

@@ -196,9 +196,21 @@ RECURS(masked_each, 2e-5, 0, attends(b, 2, 80, 12, 20, EACH, 0, true);)
 RECURS(masked_distance, 2e-5, 0, attends(b, 4, 90, 16, 20, DISTANCE, 2, false);)
 RECURS(masked_strictly, 2e-5, 4, attends(b, 2, 70, 16, 20, PLAIN, 5, false);)           /* without the place itself: stays a product of matrices */
 RECURS(masked_few, 2e-5, 3, attends(b, 2, 9, 16, 20, PLAIN, 0, false);)                 /* few places: products cost less */
-RECURS(masked_kept, 2e-5, 4,                         /* the weights are a result as well */
+RECURS(masked_kept, 2e-5, 0,                         /* the weights are a result as well */
     Node *x = masked_of(b, 2, 70, 16, 20, PLAIN, 0, false); Node *w = (Node *)under_views(x->in[0]->in[0]);
     output(b, w); output(b, x);)
+RECURS(masked_normal, 2e-5, 0,                       /* divided by the sum of its weights: two sums of one product */
+    Graph *g = b->g; Node *x = masked_of(b, 3, 150, 12, 20, DECAY, 0, true); Node *w = (Node *)under_views(x->in[0]->in[0]);
+    next(b);
+    Node *sum = g_fold(g, FOLD_sum, w, axis_bit(2), true); Node *most = g2(g, OP_max, g1(g, OP_abs, sum), number_of(b, 1));
+    next(b);
+    output(b, g2(g, OP_div, x, most));)
+RECURS(masked_normal_before, 2e-5, 0,
+    Graph *g = b->g; Node *q = g1(g, OP_abs, input(b, DT_f32, DIMS(3, 150, 12))); Node *k = g1(g, OP_abs, input(b, DT_f32, DIMS(3, 12, 150))); Node *v = input(b, DT_f32, DIMS(3, 150, 20));
+    next(b);
+    Node *w = g_where(g, mask_of(b, q->dims[1], 0), g_matmul(g, q, k), number_of(b, 0)); Node *sum = g2(g, OP_add, g_fold(g, FOLD_sum, w, axis_bit(2), true), number_of(b, 0.5));
+    next(b);
+    output(b, g_matmul(g, g2(g, OP_div, w, sum), v));)
 RECURS(masked_quotient, 2e-5, 0,                     /* divided by something of the row, of the place, and turned round */
     Graph *g = b->g; Node *q = input(b, DT_f32, DIMS(2, 60, 16)); Node *k = input(b, DT_f32, DIMS(2, 16, 60)); Node *v = input(b, DT_f32, DIMS(2, 60, 24)); Node *r = input(b, DT_f32, DIMS(2, 60, 1)); Node *l = input(b, DT_f32, DIMS(60));
     next(b);
@@ -277,7 +289,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(state_head), cmocka_unit_test(state_rows), cmocka_unit_test(state_columns), cmocka_unit_test(state_one_step), cmocka_unit_test(state_in_double), cmocka_unit_test(random_graphs),
         cmocka_unit_test(masked), cmocka_unit_test(masked_symbol), cmocka_unit_test(masked_less), cmocka_unit_test(masked_number), cmocka_unit_test(masked_zero), cmocka_unit_test(masked_table),
         cmocka_unit_test(masked_decay), cmocka_unit_test(masked_rising), cmocka_unit_test(masked_each), cmocka_unit_test(masked_distance), cmocka_unit_test(masked_strictly), cmocka_unit_test(masked_few),
-        cmocka_unit_test(masked_kept), cmocka_unit_test(masked_quotient), cmocka_unit_test(masked_resets), cmocka_unit_test(masked_large), cmocka_unit_test(masked_in_double), cmocka_unit_test(random_masks),
+        cmocka_unit_test(masked_kept), cmocka_unit_test(masked_normal), cmocka_unit_test(masked_normal_before), cmocka_unit_test(masked_quotient), cmocka_unit_test(masked_resets), cmocka_unit_test(masked_large), cmocka_unit_test(masked_in_double), cmocka_unit_test(random_masks),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
