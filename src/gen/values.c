@@ -261,6 +261,7 @@ void print_held_rows(Printer *p)
         if (in_held_row(p, i)) print_line(p, "%sv held%d[%d][%d];", ctype(k->buf.at[i].dt), i, k->mr > 1 ? k->mr : 1, p->held);
 }
 
+enum { LINE_BYTES = 64 };                /* of memory; a vector of fewer asks for each line more than once anyway */
 static void print_load(Printer *p, const KVal *v)
 {
     if (v->half) { print_half(p, v); return; }
@@ -297,8 +298,9 @@ static void print_load(Printer *p, const KVal *v)
     const char *off = load_pointer(p, v), *e;
     if (v->ahead && !p->part) {
         const char *bytes = print_dim(p, dim_mulc(p->g, v->ahead, (int64_t)dtype_size(t))), *lane = arena_fmt(p->arena, "%s%s", print_var(p, p->lane), p->in_v ? "v" : "");
-        if (v->ahead_half) print_line(p, "%sfetch(%s - (%s + LANES) / 2, %s);", p->in_v && p->nv % 2 == 0 ? "if (v % 2 == 1) " : "", off, lane, bytes);
-        else print_line(p, "fetch(%s, %s);", off, bytes);
+        const char *fetch = p->k->sub->kind == SUB_rows && !p->k->vec_var && p->k->lanes * (int)dtype_size(t) >= LINE_BYTES ? "fetch_twice" : "fetch";
+        if (v->ahead_half) print_line(p, "%s%s(%s - (%s + LANES) / 2, %s);", p->in_v && p->nv % 2 == 0 ? "if (v % 2 == 1) " : "", fetch, off, lane, bytes);
+        else print_line(p, "%s(%s, %s);", fetch, off, bytes);
     }
     if (!off_lanes) {                    /* one element for all lanes that are valid */
         e = arena_fmt(p->arena, "splat_%sv((%s) > (%s) ? ld_%s(%s) : 0)", ctype(v->dt), r.hi ? r.hi : "LANES", r.lo ? r.lo : "0", st, off);

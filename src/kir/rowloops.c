@@ -45,6 +45,14 @@ static int64_t row_length(const LoopKernel *k)
     return length;
 }
 
+/* Elements of all rows, 4 bytes each. */
+static int64_t kernel_bytes(const LoopKernel *k)
+{
+    int64_t n = (int64_t)dtype_size(DT_f32) * row_length(k);
+    for (int i = 0; i < k->npar; i++) n *= dim_hint(k->g, k->par[i].extent);
+    return n;
+}
+
 static void rows_side_by_side(LoopKernel *k)
 {
     int64_t length = row_length(k);
@@ -103,7 +111,7 @@ static bool small_values(const KBlock *b)
 
 static bool rows_held(LoopKernel *k)
 {
-    int64_t length = row_length(k), fit = k->lanes >= 16 ? 1 : 2, vecs = length / k->lanes, all = (int64_t)dtype_size(DT_f32) * length;
+    int64_t length = row_length(k), fit = k->lanes >= 16 ? 1 : 2, vecs = length / k->lanes;
     const KLoop *first = NULL;
     KAxis *row = k->npar ? &k->par[k->npar - 1] : NULL;
     int loops = 0, rows = SHORT_ROWS;
@@ -119,9 +127,8 @@ static bool rows_held(LoopKernel *k)
     while (rows > 1 && rows * vecs > HELD_IN_ALL / fit) rows /= 2;
     if (k->sched.rows || loops < 2 || dim_hint(k->g, row->extent) < 8 * rows) return false;
     for (int i = 0; i < k->buf.n; i++) if (k->buf.at[i].write && k->buf.at[i].read && !mark_held(k, i)) return false;
-    for (int i = 0; i < k->npar; i++) all *= dim_hint(k->g, k->par[i].extent);
     k->held = (int)vecs;
-    k->held_past = all >= STREAM_BYTES;
+    k->held_past = kernel_bytes(k) >= STREAM_BYTES;
     if (rows == 1) return true;
     k->row_var = row->var; k->row_extent = row->extent;
     row->step = k->mr = rows;
@@ -131,7 +138,7 @@ static bool rows_held(LoopKernel *k)
 /* The first loop over a row waits for memory, later ones do not, and what follows a row lies where no prefetcher of the processor looks: so the one that has the
  * most to compute, or else the first, fetches a row to come. Longer rows are a stream by themselves; what caches hold is near enough. But where such a row is read again
  * with little to compute, and the second cache has room for it, half of the next one is fetched meanwhile. */
-enum { FETCH_LEAST = 32, FETCH_MOST = 32768, FETCH_COST = 8 };
+enum { FETCH_LEAST = 32, FETCH_MOST = 32768, FETCH_COST = 8, FETCH_AHEAD = 16 << 10 };       /* the last: bytes, at least: with less, memory answers too late */
 static void fetch_ahead(LoopKernel *k, KBlock *b, const Dim *lane, int64_t rows, bool half, uint8_t *seen)
 {
     const KAxis *row = &k->par[k->npar - 1];
@@ -246,7 +253,7 @@ static const KLoop *between_loops(const KBlock *b)
 static void rows_fetch(LoopKernel *k)
 {
     int64_t length = row_length(k);
-    if (!k->npar || k->sub->step || length < FETCH_LEAST || length > 2 * FETCH_MOST || !kernel_streams(k->g, k->sub)) return;
+    if (!k->npar || k->sub->step || length < FETCH_LEAST || length > 2 * FETCH_MOST || kernel_bytes(k) < STREAM_BYTES) return;
     uint8_t *seen = NEWS(k->arena, uint8_t, k->buf.n + 1);
     const KLoop *most = k->during;
     bool half = false;
@@ -255,17 +262,21 @@ static void rows_fetch(LoopKernel *k)
         if (k->body->stmt.at[i].kind == KS_loop && o->vector && loop_cost(o) >= FETCH_COST && (!most || loop_cost(o) > loop_cost(most))) most = o;
     }
     if (!most && length > FETCH_MOST) most = between_loops(k->body), half = true;
-    if (most) fetch_ahead(k, most->body, most->var, length > FETCH_MOST ? 1 : 2, half, seen);      /* one row ahead comes too late for short ones */
-    if (length <= FETCH_MOST) fetch_ahead(k, k->body, NULL, 1, false, seen);
+    int64_t step = (int64_t)dtype_size(DT_f32) * length * k->par[k->npar - 1].step, ahead = (FETCH_AHEAD + step - 1) / step;
+    if (most) fetch_ahead(k, most->body, most->var, ahead > 1 || length > FETCH_MOST ? ahead : 2, half, seen);      /* one row ahead comes too late for short ones */
+    if (length <= FETCH_MOST) fetch_ahead(k, k->body, NULL, ahead, false, seen);
 }
 
 void kernel_rows(LoopKernel *k)
 {
     kernel_powers(k);
     bool pivot = kernel_pivot(k);
-    if (bundle_choose(k) || pivot || rows_held(k)) return;
-    rows_side_by_side(k);
-    rows_late(k);
+    bool bundle = bundle_choose(k);
+    if (pivot && !bundle) return;
+    if (!bundle && !rows_held(k)) {
+        rows_side_by_side(k);
+        rows_late(k);
+    }
     if (!k->sched.fetch) rows_fetch(k);
 }
 
