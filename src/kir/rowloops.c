@@ -277,7 +277,7 @@ void kernel_rows(LoopKernel *k)
         rows_side_by_side(k);
         rows_late(k);
     }
-    if (!k->sched.fetch) rows_fetch(k);
+    if (!k->sched.fetch && !k->held) rows_fetch(k);      /* whole short rows are a stream by themselves */
 }
 
 void kernel_columns(LoopKernel *k, const KLoop *vec)
