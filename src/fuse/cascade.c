@@ -7,7 +7,9 @@
  * folds to another: carrier.c finds how. A cascade is taken where every fold has such a carrier, nobody else needs what is inside, and it pays. */
 #include "fuse/fuse.h"
 
-enum { MAX_INSIDE = 100, MAX_CONE = 400, LEAST_ROWS = 8, LEAST_STEPS = 32, MAX_OUT = 8, MAX_OWN = 256, FEW_STEPS = 256, LEAST_KEPT = 1 << 20, MAX_MORE = 4 };
+#include <string.h>
+
+enum { MAX_INSIDE = 100, MAX_CONE = 400, LEAST_ROWS = 8, LEAST_STEPS = 32, MAX_OUT = 8, MAX_OWN = 256, FEW_STEPS = 256, LEAST_KEPT = 1 << 20, MAX_MORE = 4, MAX_TRIES = 32 };
 
 void refuse_cone(Cone *c, const Node *from, const Node *to, const char *why)
 {
@@ -370,7 +372,8 @@ static bool cone_legal(Cone *c)
 {
     Finder *f = c->f;
     int inside = 0, first = f->nodes, last = -1;
-    uint8_t *reads = NEWS(f->arena, uint8_t, f->nodes + 1);
+    uint8_t *reads = f->reads;
+    memset(reads, 0, (size_t)f->nodes + 1);
     for (int i = 0; i < c->visit.n; i++) {
         Visit *v = c->visit.at[i];
         if (v->place == PLACE_out && v->n->id > last) last = v->n->id;
@@ -513,18 +516,19 @@ static bool few_rows(Cone *c, int64_t rows)
     return true;
 }
 
-/* Folds along the same axis, as far as they fit into the same kernel. */
+/* Folds along the same axis, as far as they fit into the same kernel: the next ones that are no part of another, so that a long chain of cascades takes linear time. */
 static int further_results(Finder *f, const Cone *first, Node **more)
 {
-    int n = 0, all = 0, least = f->nodes;
+    int n = 0, all = 0, tries = 0, least = f->nodes;
     Cone c;
     const Dim *steps = first->out->in[0]->dims[first->axis];
     for (int i = 0; i < first->visit.n; i++) if (first->visit.at[i]->inner && first->visit.at[i]->n->id < least) least = first->visit.at[i]->n->id;
-    for (int id = least + 1; id < f->nodes && n < MAX_MORE; id++) {
+    for (int id = least + 1; id < f->nodes && n < MAX_MORE && tries < MAX_TRIES; id++) {
         Node *r = f->g->node.at[id];
         int axis = r != first->out && f->live[id] && r->op == OP_fold && r->kind == FOLD_sum && f->all->claim[id] < 0 ? only_axis(r) : -1;
         if (axis < 0 || r->in[0]->dims[axis] != steps) continue;
         more[n] = r;
+        tries++;
         n += cone_try(f, first->out, first->axis, first->lane, n + 1, more, &c);
     }
     if (cone_try(f, first->out, first->axis, first->lane, n, more, &c) && cone_legal(&c)) return n;
@@ -567,6 +571,7 @@ void cascades_find(Ctx *cx, Arena *a, Graph *g, Cascades *all)
     readers_find(&f);
     f.at = NEWS(a, Visit *, f.nodes + MADE);
     f.stamp = NEWS(a, int, f.nodes + MADE);
+    f.reads = NEWS(a, uint8_t, f.nodes + 1);
     for (int id = f.nodes - 1; id >= 0; id--) {
         Node *n = g->node.at[id];
         int axis = f.live[id] && n->op == OP_fold && all->claim[id] < 0 ? only_axis(n) : -1;

@@ -110,6 +110,7 @@ typedef struct Finder {
     uint8_t *live;
     int *reader, *first;                /* readers of node k: reader[first[k] .. first[k + 1]) */
     Visit **at; int *stamp, now;
+    uint8_t *reads;                     /* of cone_legal() */
 } Finder;
 typedef struct Cone {
     Finder *f; Node *out;

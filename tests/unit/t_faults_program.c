@@ -175,6 +175,30 @@ static void test_long_chain(void **state)
     if (time_now() - start > 60) fail_msg("3000 operators took %.0f s", time_now() - start);
 }
 
+/* Planning 600 attentions in a row takes twice the memory of 300. */
+static size_t attentions(int n)
+{
+    static char text[1 << 17];
+    Trial r;
+    char *t = text + sprintf(text, OPSET(18) "g (float[4,64] x0) => (float[4,64] x%d) {\n", n);
+    for (int k = 0; k < n; k++) t += sprintf(t, "t%d = Transpose(x%d) q%d = MatMul(x%d, t%d) w%d = Softmax(q%d) x%d = MatMul(w%d, x%d)\n", k, k, k, k, k, k, k, k + 1, k, k);
+    sprintf(t, "}");
+    trial_open(&r, MODE_fused, text);
+    trial_inputs(&r, "f32[4,64] 1");
+    Status st = guard_call(&r.cx, import_only, &r);
+    if (st) fail_msg("%s", r.cx.text);
+    size_t used = arena_used(r.arena);
+    trial_close(&r);
+    return used;
+}
+
+static void test_long_chain_of_attentions(void **state)
+{
+    (void)state;
+    size_t half = attentions(300), all = attentions(600);
+    if (all > half * 5 / 2) fail_msg("300 take %zu bytes, 600 %zu", half, all);
+}
+
 /* Constants that grow are not computed when the program is made, nor kept. */
 static void test_growing_constants(void **state)
 {
@@ -471,7 +495,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes_change), cmocka_unit_test(test_few_compilations), cmocka_unit_test(test_many_operands), cmocka_unit_test(test_many_results),
-        cmocka_unit_test(test_long_chain), cmocka_unit_test(test_growing_constants), cmocka_unit_test(test_random_is_not_merged), cmocka_unit_test(test_bodies),
+        cmocka_unit_test(test_long_chain), cmocka_unit_test(test_long_chain_of_attentions), cmocka_unit_test(test_growing_constants), cmocka_unit_test(test_random_is_not_merged), cmocka_unit_test(test_bodies),
         cmocka_unit_test(test_threads_same_bits), cmocka_unit_test(test_callers_at_once), cmocka_unit_test(test_run_after_fork),
         cmocka_unit_test(test_environment_untouched), cmocka_unit_test(test_cache_hits), cmocka_unit_test(test_report_names_operators),
     };
