@@ -151,7 +151,7 @@ static void test_package(void **state)
     rmdir(dir);
 }
 
-static char *file_text(const char *path)
+static char *text_of_file(const char *path)
 {
     FILE *f = fopen(path, "rb");
     assert_non_null(f);
@@ -166,7 +166,7 @@ static char *file_text(const char *path)
 }
 
 /* Rules of a file, and what they may assume: the C text as they want it. */
-static void test_rules(void **state)
+static void test_exported_rules(void **state)
 {
     (void)state;
     char dir[] = "/tmp/sinter-aot-XXXXXX", path[64], rules[64], cmd[96];
@@ -194,7 +194,7 @@ static void test_rules(void **state)
     for (int leave = 0; leave < 2; leave++) {
         const sn_export_options o = { .nin = 1, .in = &in, .rules = rules, .allow = leave ? "finite" : NULL };
         if (sn_export(m, path, &o, &err)) fail_msg("%s", err.text);
-        char *text = file_text(path);
+        char *text = text_of_file(path);
         assert_int_equal(strstr(text, "abs_f32") == NULL, leave);
         free(text);
     }
@@ -207,6 +207,6 @@ static void test_rules(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_expand), cmocka_unit_test(test_suffix), cmocka_unit_test(test_package), cmocka_unit_test(test_rules) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_expand), cmocka_unit_test(test_suffix), cmocka_unit_test(test_package), cmocka_unit_test(test_exported_rules) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
