@@ -169,7 +169,7 @@ static void exponent_walk(State *s, Node *n, Dim **at, Factor f)
         exponent_walk(s, n->in[0], index_of(s, n->view.nidx, n->view.idx, n->rank, at), f);
         return;
     case OP_cast:
-        if (!dtype_is_float(n->in[0]->dt) || dtype_size(n->dt) < 4 || dtype_size(n->in[0]->dt) < 4) break;
+        if (!dtype_is_float(n->dt) || dtype_size(n->dt) < 4 || dtype_size(n->in[0]->dt) < 4) break;
         exponent_walk(s, n->in[0], at, f);
         return;
     case OP_add: case OP_sub: case OP_neg:
@@ -377,8 +377,10 @@ static Node *exponent_made(State *s, bool rows)
         const Factor *f = &s->factor[k];
         if (!f->exponent || by_i(s, differs(s, f->x.n, f->x.at)) != rows) continue;
         Node *x = at_state(s, f->x.n, f->x.at);
+        if (!dtype_is_float(x->dt)) x = g_cast(g, x, DT_f64);        /* places: exact, however far */
         for (int c = 0; c < f->ncoef; c++) {
             Node *by = at_state(s, f->coef[c].n, f->coef[c].at);
+            if (!dtype_is_float(by->dt)) by = g_cast(g, by, DT_f64);
             x = g2(g, OP_mul, dtype_size(x->dt) < dtype_size(by->dt) ? g_cast(g, x, by->dt) : x, dtype_size(by->dt) < dtype_size(x->dt) ? g_cast(g, by, x->dt) : by);
         }
         if (f->sign < 0) x = g1(g, OP_neg, x);

@@ -1,6 +1,7 @@
 /* Recurrences, y[t] = f[t] y[t - 1] + x[t], with what is computed around them, and linear attention in its masked form, which becomes one: against the interpreter, and
  * against loops in double. */
 #include "graphs.h"
+#include "fuse/fuse.h"
 
 static Node *number_of(Bench *b, double v) { return g_scalar(b->g, DT_f32, v); }
 
@@ -194,8 +195,16 @@ RECURS(masked_decay, 2e-5, 0, attends(b, 3, 100, 16, 33, DECAY, 0, true);)
 RECURS(masked_rising, 1e-4, 0, attends(b, 3, 100, 16, 33, RISING, 1, false);)
 RECURS(masked_each, 2e-5, 0, attends(b, 2, 80, 12, 20, EACH, 0, true);)
 RECURS(masked_distance, 2e-5, 0, attends(b, 4, 90, 16, 20, DISTANCE, 2, false);)
-RECURS(masked_strictly, 2e-5, 4, attends(b, 2, 70, 16, 20, PLAIN, 5, false);)           /* without the place itself: stays a product of matrices */
-RECURS(masked_few, 2e-5, 3, attends(b, 2, 9, 16, 20, PLAIN, 0, false);)                 /* few places: products cost less */
+RECURS(masked_far, 1e-4, 0,                          /* the distance times a whole number, as integers */
+    Graph *g = b->g; Node *q = input(b, DT_f32, DIMS(2, 90, 8)); Node *k = input(b, DT_f32, DIMS(2, 8, 90)); Node *v = input(b, DT_f32, DIMS(2, 90, 20));
+    next(b);
+    Node *far = g2(g, OP_mul, g2(g, OP_sub, places(b, q->dims[1], 1), places(b, q->dims[1], 0)), g_int(g, DT_i64, 3));
+    Node *w = g1(g, OP_exp, g2(g, OP_mul, g_cast(g, far, DT_f32), number_of(b, 0.01)));
+    w = g_where(g, mask_of(b, q->dims[1], 2), g2(g, OP_mul, g_matmul(g, q, k), w), number_of(b, 0));
+    next(b);
+    output(b, g_matmul(g, w, v));)
+RECURS(masked_strictly, 2e-5, 0, attends(b, 2, 70, 16, 20, PLAIN, 5, false);)           /* without the place itself: stays a product of matrices */
+RECURS(masked_few, 2e-5, 0, attends(b, 2, 9, 16, 20, PLAIN, 0, false);)                 /* few places: products cost less */
 RECURS(masked_kept, 2e-5, 0,                         /* the weights are a result as well */
     Node *x = masked_of(b, 2, 70, 16, 20, PLAIN, 0, false); Node *w = (Node *)under_views(x->in[0]->in[0]);
     output(b, w); output(b, x);)
@@ -267,6 +276,32 @@ static void masked_in_double(void **state)
     if (guard_call(&d->cx, masked_item, &b) != E_OK) fail_msg("%s", d->cx.text);
 }
 
+/* Which of them become states: all forms and masks but that without the place itself, and few places. */
+static void chosen_item(Ctx *cx, void *arg)
+{
+    Bench *b = arg;
+    for (int form = 0; form < FORMS; form++)
+        for (int style = 0; style < 6; style++)
+            for (int few = 0; few < 2; few++) {
+                Receipts how = { 0 };
+                Refusals why = { 0 };
+                b->nin = 0;
+                b->a = arena_new(cx);
+                b->g = graph_new(cx, b->a);
+                attends(b, 2, few ? 8 : 90, 16, 20, form, style, form != TABLE);
+                const int want = !few && (style < 5 || form == TABLE), got = states_choose(cx, b->a, b->g, &how, &why);
+                if (got != want || how.n != want) fail_msg("form %d, mask %d, %s places: %d states, wanted %d", form, style, few ? "few" : "many", got, want);
+                arena_free(b->a);
+            }
+}
+
+static void chosen(void **state)
+{
+    Shared *d = *state;
+    Bench b = { .dev = d, .cx = &d->cx };
+    if (guard_call(&d->cx, chosen_item, &b) != E_OK) fail_msg("%s", d->cx.text);
+}
+
 static void random_masked(Bench *b)
 {
     uint64_t at = 0;
@@ -288,8 +323,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_place), cmocka_unit_test(one_first), cmocka_unit_test(no_places), cmocka_unit_test(beside_sum), cmocka_unit_test(narrow), cmocka_unit_test(not_finite),
         cmocka_unit_test(state_head), cmocka_unit_test(state_rows), cmocka_unit_test(state_columns), cmocka_unit_test(state_one_step), cmocka_unit_test(state_in_double), cmocka_unit_test(random_graphs),
         cmocka_unit_test(masked), cmocka_unit_test(masked_symbol), cmocka_unit_test(masked_less), cmocka_unit_test(masked_number), cmocka_unit_test(masked_zero), cmocka_unit_test(masked_table),
-        cmocka_unit_test(masked_decay), cmocka_unit_test(masked_rising), cmocka_unit_test(masked_each), cmocka_unit_test(masked_distance), cmocka_unit_test(masked_strictly), cmocka_unit_test(masked_few),
-        cmocka_unit_test(masked_kept), cmocka_unit_test(masked_normal), cmocka_unit_test(masked_normal_before), cmocka_unit_test(masked_quotient), cmocka_unit_test(masked_resets), cmocka_unit_test(masked_large), cmocka_unit_test(masked_in_double), cmocka_unit_test(random_masks),
+        cmocka_unit_test(masked_decay), cmocka_unit_test(masked_rising), cmocka_unit_test(masked_each), cmocka_unit_test(masked_distance), cmocka_unit_test(masked_far), cmocka_unit_test(masked_strictly), cmocka_unit_test(masked_few),
+        cmocka_unit_test(masked_kept), cmocka_unit_test(masked_normal), cmocka_unit_test(masked_normal_before), cmocka_unit_test(masked_quotient), cmocka_unit_test(masked_resets), cmocka_unit_test(masked_large), cmocka_unit_test(masked_in_double), cmocka_unit_test(chosen), cmocka_unit_test(random_masks),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
