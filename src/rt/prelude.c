@@ -30,9 +30,10 @@ typedef struct Parts {
 
 static const char mark[] = "/*?";
 
-static const char *next_mark(const char *s)
+/* From s on; a mark begins a line. */
+static const char *next_mark(const char *prelude, const char *s)
 {
-    while ((s = strstr(s, mark)) && s[-1] != '\n')
+    while ((s = strstr(s, mark)) && s > prelude && s[-1] != '\n')
         s++;
     return s;
 }
@@ -70,11 +71,11 @@ static void names_seen(Parts *p, const char *s, const char *end)
 static void parts_find(Parts *p, const char *prelude)
 {
     p->part[p->nparts++] = (Part){ .at = prelude, .there = true };
-    for (const char *at = next_mark(prelude + 1); at; at = next_mark(at + 1)) {
-        const char *s = at + sizeof mark - 1, *end = strchr(at, '\n');
+    for (const char *at = next_mark(prelude, prelude); at; at = next_mark(prelude, at + 1)) {
+        const char *s = at + sizeof mark - 1, *end = at + strcspn(at, "\n");
         const int part = p->nparts++;
         p->part[part - 1].end = at;
-        p->part[part] = (Part){ .at = end + 1, .there = s[0] == '*' };
+        p->part[part] = (Part){ .at = *end ? end + 1 : end, .there = s[0] == '*' };
         for (; !p->part[part].there && s < end; s++) {
             const int n = word_length(s);
             if (!n)
@@ -91,9 +92,9 @@ static void parts_find(Parts *p, const char *prelude)
 char *prelude_needed(const char *prelude, int n, const KernelText *const *k)
 {
     int nparts = 1, nspaces = 0;
-    for (const char *at = next_mark(prelude + 1); at; at = next_mark(at + 1)) {
+    for (const char *at = next_mark(prelude, prelude); at; at = next_mark(prelude, at + 1)) {
         nparts++;
-        for (const char *s = at; *s != '\n'; s++)
+        for (const char *s = at; *s && *s != '\n'; s++)
             nspaces += *s == ' ';
     }
     Parts p = { .part = block_alloc((size_t)nparts * sizeof *p.part),

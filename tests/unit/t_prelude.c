@@ -15,14 +15,16 @@ static const char small[] = "always first(\n"
                             "/*?*/\n"
                             "always last(\n";
 
-static void needed(const char *text, const char *want)
+static void needed_of(const char *prelude, const char *text, const char *want)
 {
     const KernelText k = { .name = "k", .text = text }, *const list[] = { &k };
-    char *got = prelude_needed(small, 1, list);
+    char *got = prelude_needed(prelude, 1, list);
     assert_non_null(got);
     assert_string_equal(got, want);
     block_free(got);
 }
+
+static void needed(const char *text, const char *want) { needed_of(small, text, want); }
 
 static void test_parts(void **state)
 {
@@ -32,6 +34,16 @@ static void test_parts(void **state)
     needed("two_(", "always first(\ntwo(\nalways last(\n");
     needed("x = one_f32(y);", "always first(\none(two_i32\ntwo(\nalways last(\n");
     needed("four", "always first(\nthree(one_f32v one_f3 xone_f32) /* one_f32 in words */\nalways last(\n");
+}
+
+/* No text, which is what a device without a prelude gives; a mark in the first line; one without a line after it. */
+static void test_borders(void **state)
+{
+    (void)state;
+    needed_of("", "one", "");
+    needed_of("/*? one */\none\n/*?*/\nlast\n", "two", "last\n");
+    needed_of("/*? one */\none\n/*?*/\nlast\n", "one", "one\nlast\n");
+    needed_of("first\n/*? one */", "one", "first\n");
 }
 
 /* A unit for each name that a part is there for compiles, for each instruction set. */
@@ -66,6 +78,6 @@ static void test_whole(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_parts), cmocka_unit_test(test_whole) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_parts), cmocka_unit_test(test_borders), cmocka_unit_test(test_whole) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
