@@ -14,7 +14,7 @@
 enum { NONE = 31, INNER_VAR = MAX_RANK, MOST_FACTORS = 24, MOST_COEFS = 4, STATE_MOST_NUMBERS = 1 << 16 };     /* INNER_VAR: the variable of the sum inside; numbers of a state that a cache holds */
 #define LOWEST (-1e38)                   /* a pivot where all is -inf */
 typedef struct Seen { Node *n; Dim **at; } Seen;         /* a node at an index over the variables of the body */
-typedef struct Factor { Seen x; bool over, exponent; int sign; int ncoef; Seen coef[MOST_COEFS]; } Factor;   /* times x; or over x; or e to sign x coef.. */
+typedef struct Factor { Seen x; uint32_t by; bool over, exponent; int sign; int ncoef; Seen coef[MOST_COEFS]; } Factor;   /* times x, which differs by these variables; or over x; or e to sign x coef.. */
 typedef struct State {
     Graph *g; Arena *arena; const int *uses; int nuses;
     const Node *fold; int j, i, lane;   /* axes of the body; lane: the last of what comes to the state, NONE: that of the sum inside goes by lanes */
@@ -75,23 +75,36 @@ static bool plain_number(const Node *n, double *v)
     return true;
 }
 
+static bool type_holds(DType t, int64_t v) { return (v >= 0 || dtype_info[t].class == 'S') && scalar_cast(t, DT_i64, (Scalar){ .i = v }, false).i == v; }
+
+/* d, if numbers of type t are what it says and never wrap; else NULL. Signed ones of 32 bits hold each length that is a symbol, and differences of these: there is a weight for each two places. */
+static Dim *held_in(Dim *d, DType t)
+{
+    const bool wide = dtype_size(t) >= 4;
+    if (d->lo == INT64_MIN ? !wide || dtype_info[t].class != 'S' : !type_holds(t, d->lo)) return NULL;
+    return (d->hi == INT64_MAX ? wide : type_holds(t, d->hi)) ? d : NULL;
+}
+
 /* A node of integers as an expression of the variables; NULL: it is none. */
 static Dim *whole_number(State *s, const Node *n, Dim *const *at)
 {
     double v;
     if (--s->steps < 0 || dtype_is_float(n->dt)) return NULL;
     if (plain_number(n, &v)) return fabs(v) < 1e9 ? dim_const(s->g, (int64_t)v) : NULL;
+    Dim *d = NULL;
     switch ((int)n->op) {
-    case OP_iota: return at[n->axis];
-    case OP_dims: return n->rank == 0 ? n->size[0] : NULL;
+    case OP_iota: d = at[n->axis]; break;
+    case OP_dims: d = n->rank == 0 ? n->size[0] : NULL; break;
     case OP_view: return n->view.npred ? NULL : whole_number(s, n->in[0], index_of(s, n->view.nidx, n->view.idx, n->rank, at));
-    case OP_cast: return whole_number(s, n->in[0], at);
+    case OP_cast: d = whole_number(s, n->in[0], at); break;
     case OP_add: case OP_sub: {
         Dim *a = whole_number(s, n->in[0], at), *b = a ? whole_number(s, n->in[1], at) : NULL;
-        return !b ? NULL : n->op == OP_add ? dim_add(s->g, a, b) : dim_sub(s->g, a, b);
+        d = !b ? NULL : n->op == OP_add ? dim_add(s->g, a, b) : dim_sub(s->g, a, b);
+        break;
     }
-    default: return NULL;
+    default: break;
     }
+    return d ? held_in(d, n->dt) : NULL;
 }
 
 /* Does a table say 1 (or true) at j <= i and 0 elsewhere? */
@@ -162,7 +175,7 @@ static void exponent_walk(State *s, Node *n, Dim **at, Factor f)
 {
     const uint32_t by = differs(s, n, at);
     if (s->fails) return;
-    if (!by_i(s, by) || !by_j(s, by)) { f.x = (Seen){ n, at }; factor_add(s, f); return; }
+    if (!by_i(s, by) || !by_j(s, by)) { f.x = (Seen){ n, at }; f.by = by; factor_add(s, f); return; }
     switch ((int)n->op) {
     case OP_view:
         if (n->view.npred) break;
@@ -204,7 +217,7 @@ static void product_walk(State *s, Node *n, Dim **at, bool over)
     const uint32_t by = differs(s, n, at);
     if (s->fails) return;
     if (!by_i(s, by) || !by_j(s, by)) {
-        if (n->op != OP_mul || (by >> INNER_VAR & 1) || n->rank < 2) { factor_add(s, (Factor){ .x = { n, at }, .over = over }); return; }
+        if (n->op != OP_mul || (by >> INNER_VAR & 1) || n->rank < 2) { factor_add(s, (Factor){ .x = { n, at }, .by = by, .over = over }); return; }
     } else s->shared |= n->id < s->nuses && s->uses[n->id] > 1 && n->op != OP_view;
     switch ((int)n->op) {
     case OP_view:
@@ -327,12 +340,11 @@ static int moves(State *s, const Node *n, Dim *const *at)
     }
 }
 
-static bool never_rises(State *s)
+static bool rows_never_rise(State *s)
 {
-    s->steps = WALK_STEPS;
     for (int k = 0; k < s->nfactor; k++) {
         const Factor *f = &s->factor[k];
-        if (!f->exponent || !by_i(s, differs(s, f->x.n, f->x.at))) continue;
+        if (!f->exponent || !by_i(s, f->by)) continue;
         int m = moves(s, f->x.n, f->x.at);
         for (int c = 0; c < f->ncoef; c++) m = product_sign(m, signs_of(s, f->coef[c].n));
         if ((f->sign < 0 ? flipped(m) : m) & MAY_RISE) return false;
@@ -340,8 +352,17 @@ static bool never_rises(State *s)
     return !s->fails;
 }
 
+/* What is made of the factors has steps of its own: these may be used up. */
+static bool never_rises(State *s)
+{
+    s->steps = WALK_STEPS;
+    const bool never = rows_never_rise(s);
+    s->steps = WALK_STEPS;
+    return never;
+}
+
 /* ---- what is made ------------------------------------------------------------------------------------------------------------------------------- */
-/* A node at an index over the body's variables, at the places of the state; along axes that it does not differ by it has one place. */
+/* A node at an index over the body's variables, at the places of the state; along axes that it does not differ by it has one place, as long as there are steps to find them. */
 static Node *at_state(State *s, Node *n, Dim *const *at)
 {
     Graph *g = s->g;
@@ -375,7 +396,7 @@ static Node *exponent_made(State *s, bool rows)
     Node *sum = NULL;
     for (int k = 0; k < s->nfactor; k++) {
         const Factor *f = &s->factor[k];
-        if (!f->exponent || by_i(s, differs(s, f->x.n, f->x.at)) != rows) continue;
+        if (!f->exponent || by_i(s, f->by) != rows) continue;
         Node *x = at_state(s, f->x.n, f->x.at);
         if (!dtype_is_float(x->dt)) x = g_cast(g, x, DT_f64);        /* places: exact, however far */
         for (int c = 0; c < f->ncoef; c++) {
@@ -397,9 +418,7 @@ static Node *product_made(State *s, bool rows, int var, bool has)
     for (int wide = 0; wide < 2; wide++)             /* first those of few numbers */
         for (int k = 0; k < s->nfactor; k++) {
             const Factor *f = &s->factor[k];
-            if (f->exponent) continue;
-            const uint32_t by = differs(s, f->x.n, f->x.at);
-            if (by_j(s, by) == rows || (by >> var & 1) != has || (__builtin_popcount(by) > 2) != wide) continue;
+            if (f->exponent || by_j(s, f->by) == rows || (f->by >> var & 1) != has || (__builtin_popcount(f->by) > 2) != wide) continue;
             Node *x = at_state(s, f->x.n, f->x.at);
             p = f->over ? g2(s->g, OP_div, p ? p : g_scalar(s->g, x->dt, 1), x) : product_of(s->g, p, x);
         }
@@ -442,6 +461,7 @@ static Node *state_made(State *s)
 {
     Graph *g = s->g;
     const int time = s->pos[s->i], var = s->inner ? INNER_VAR : s->lane;
+    s->steps = WALK_STEPS;
     Powers p = powers_made(s);
     Node *few = product_made(s, false, s->lane, false), *many = product_made(s, false, s->lane, true), *x;
     if (p.in) few = product_of(g, p.in, few);
@@ -524,8 +544,7 @@ static Node *state_better(Graph *g, Node *old, Node *now, void *arg)
         product_walk(&s, body, at, false);
         if (s.fails || !s.masked || (s.lane == NONE && !s.inner)) continue;
         for (int k = 0; s.inner && s.lane != NONE && k < s.nfactor; k++) {       /* an axis of what is read of it as well: states apart from one another, each a row */
-            const uint32_t by = differs(&s, s.factor[k].x.n, s.factor[k].x.at);
-            if (by_i(&s, by) && (by >> s.lane & 1)) s.lane = NONE;
+            if (by_i(&s, s.factor[k].by) && (s.factor[k].by >> s.lane & 1)) s.lane = NONE;
         }
         const char *no = why_product(&s);
         if (!no && m->limit >= 0 && g->nrewrite >= m->limit) no = "the limit on decisions is reached";

@@ -205,6 +205,36 @@ RECURS(masked_far, 1e-4, 0,                          /* the distance times a who
     output(b, g_matmul(g, w, v));)
 RECURS(masked_strictly, 2e-5, 0, attends(b, 2, 70, 16, 20, PLAIN, 5, false);)           /* without the place itself: stays a product of matrices */
 RECURS(masked_few, 2e-5, 0, attends(b, 2, 9, 16, 20, PLAIN, 0, false);)                 /* few places: products cost less */
+/* Places as numbers of a type that wraps: places that are 256 apart are one, and a difference without a sign is never below 1. */
+static void masked_wraps(Bench *b, DType t, bool difference)
+{
+    Graph *g = b->g;
+    Node *q = input(b, DT_f32, DIMS(2, 300, 16)), *k = input(b, DT_f32, DIMS(2, 16, 300)), *v = input(b, DT_f32, DIMS(2, 300, 20));
+    next(b);
+    Node *i = g_cast(g, places(b, q->dims[1], 0), t), *j = g_cast(g, places(b, q->dims[1], 1), t);
+    Node *mask = difference ? g2(g, OP_lt, g2(g, OP_sub, j, i), g_int(g, t, 1)) : g2(g, OP_le, j, i);
+    Node *w = g_where(g, mask, g_matmul(g, q, k), number_of(b, 0));
+    next(b);
+    output(b, g_matmul(g, w, v));
+}
+RECURS(masked_u8, 2e-4, 0, masked_wraps(b, DT_u8, false);)
+RECURS(masked_bool, 2e-4, 0,
+    Graph *g = b->g; Node *q = input(b, DT_f32, DIMS(2, 90, 16)); Node *k = input(b, DT_f32, DIMS(2, 16, 90)); Node *v = input(b, DT_f32, DIMS(2, 90, 20));
+    next(b);
+    Node *i = g_cast(g, g_cast(g, places(b, q->dims[1], 0), DT_bool), DT_i64); Node *j = g_cast(g, g_cast(g, places(b, q->dims[1], 1), DT_bool), DT_i64);
+    next(b);
+    output(b, g_matmul(g, g_where(g, g2(g, OP_le, j, i), g_matmul(g, q, k), number_of(b, 0)), v));)
+RECURS(masked_u32, 2e-4, 0, masked_wraps(b, DT_u32, true);)
+RECURS(masked_i32, 2e-4, 1, masked_wraps(b, DT_i32, true);)
+RECURS(masked_long, 2e-4, 0,                         /* gates that there are more ways to than steps to find their signs with */
+    Graph *g = b->g; Node *q = input(b, DT_f32, DIMS(2, 90, 16)); Node *k = input(b, DT_f32, DIMS(2, 16, 90)); Node *v = input(b, DT_f32, DIMS(2, 90, 20));
+    Node *gate = g2(g, OP_mul, g1(g, OP_abs, input(b, DT_f32, DIMS(2, 90, 1))), number_of(b, -0.1));
+    for (int n = 0; n < 13; n++) gate = g2(g, OP_max, gate, g2(g, OP_mul, gate, number_of(b, 0.5)));
+    next(b);
+    Node *c = g_scan(g, FOLD_sum, gate, 1, false, false); Node *between = g2(g, OP_sub, c, g_transpose(g, c, (int[]){ 0, 2, 1 }));
+    Node *w = g2(g, OP_mul, g_matmul(g, q, k), g1(g, OP_exp, g_where(g, mask_of(b, q->dims[1], 0), between, number_of(b, -INFINITY))));
+    next(b);
+    output(b, g_matmul(g, w, v));)
 RECURS(masked_kept, 2e-5, 0,                         /* the weights are a result as well */
     Node *x = masked_of(b, 2, 70, 16, 20, PLAIN, 0, false); Node *w = (Node *)under_views(x->in[0]->in[0]);
     output(b, w); output(b, x);)
@@ -323,7 +353,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_place), cmocka_unit_test(one_first), cmocka_unit_test(no_places), cmocka_unit_test(beside_sum), cmocka_unit_test(narrow), cmocka_unit_test(not_finite),
         cmocka_unit_test(state_head), cmocka_unit_test(state_rows), cmocka_unit_test(state_columns), cmocka_unit_test(state_one_step), cmocka_unit_test(state_in_double), cmocka_unit_test(random_graphs),
         cmocka_unit_test(masked), cmocka_unit_test(masked_symbol), cmocka_unit_test(masked_less), cmocka_unit_test(masked_number), cmocka_unit_test(masked_zero), cmocka_unit_test(masked_table),
-        cmocka_unit_test(masked_decay), cmocka_unit_test(masked_rising), cmocka_unit_test(masked_each), cmocka_unit_test(masked_distance), cmocka_unit_test(masked_far), cmocka_unit_test(masked_strictly), cmocka_unit_test(masked_few),
+        cmocka_unit_test(masked_decay), cmocka_unit_test(masked_rising), cmocka_unit_test(masked_each), cmocka_unit_test(masked_distance), cmocka_unit_test(masked_far), cmocka_unit_test(masked_strictly), cmocka_unit_test(masked_few), cmocka_unit_test(masked_u8), cmocka_unit_test(masked_bool), cmocka_unit_test(masked_u32), cmocka_unit_test(masked_i32), cmocka_unit_test(masked_long),
         cmocka_unit_test(masked_kept), cmocka_unit_test(masked_normal), cmocka_unit_test(masked_normal_before), cmocka_unit_test(masked_quotient), cmocka_unit_test(masked_resets), cmocka_unit_test(masked_large), cmocka_unit_test(masked_in_double), cmocka_unit_test(chosen), cmocka_unit_test(random_masks),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
