@@ -168,12 +168,12 @@ static const char *reads_elsewhere(Planner *p, const Group *q, const Group *h, D
 {
     const char *why = NULL;
     for (int i = 0; i < q->node.n && !why; i++) {
-        Node *y = q->node.at[i], view, *in = y;
+        Node *y = q->node.at[i], view, *in[2] = { y, y->nin > 1 ? y->in[1] : NULL };
         if (!reads_of(p, h, y)) continue;
         if (y->op == OP_fold && !p->iter[y->id]) return "a contraction reads its operand many times: computed once, stored";
         if (y->op == OP_fold) why = read_there(p, h, 1, fold_whole(y)->in, p->iter[y->id], map);
-        else if (y->op == OP_view) why = read_there(p, h, 1, &in, p->coord[y->id], map);
-        else if (y->op == OP_scan) { in = scan_operand(p, y, &view); why = read_there(p, h, 1, &in, p->coord[y->id], map); }
+        else if (y->op == OP_view) why = read_there(p, h, 1, in, p->coord[y->id], map);
+        else if (y->op == OP_scan) { in[0] = scan_operand(p, y, &view); why = read_there(p, h, y->nin, in, p->coord[y->id], map); }
         else if (y->op == OP_gather) {
             Node data = { .op = OP_view, .nin = 1, .in = y->in };
             why = reads_of(p, h, &data) ? "it is read by index" : read_there(p, h, y->nin - 1, y->in + 1, p->coord[y->id], map);
