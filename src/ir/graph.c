@@ -509,9 +509,7 @@ static bool graph_fits(Graph *g, DType dt, Dim *d)
     return d->hi <= INT32_MAX || dim_decide_lt(g, d, dim_const(g, (int64_t)INT32_MAX + 1), why);
 }
 
-/* One elementwise primitive on sizes; NULL when it is no size arithmetic, its exact meaning is not that of
- * Dims here, or the expression would be long. */
-static Dim *dim_op(Graph *g, Op op, Dim *a, Dim *b)
+Dim *dim_op(Graph *g, Op op, Dim *a, Dim *b)
 {
     if (dim_long(a, b)) return NULL;
     switch (op) {

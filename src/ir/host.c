@@ -305,15 +305,7 @@ static bool walk_fold(Walk *w, Node *n, const int64_t *idx, int depth, Elem *e)
             r = d;
             continue;
         }
-        if (dim_long(r, d))
-            return false;
-        switch ((FoldKind)n->kind) {
-        case FOLD_sum: r = dim_add(w->g, r, d); break;
-        case FOLD_prod: r = dim_mul_try(w->g, r, d); break;
-        case FOLD_max: r = dim_max(w->g, r, d); break;
-        case FOLD_min: r = dim_min(w->g, r, d); break;
-        case FOLD_argmax: case FOLD_argmin: case FOLD_COUNT: return false;
-        }
+        r = dim_op(w->g, n->kind == FOLD_sum ? OP_add : n->kind == FOLD_prod ? OP_mul : n->kind == FOLD_max ? OP_max : OP_min, r, d);
         if (!r)
             return false;
     }
@@ -342,12 +334,7 @@ static bool walk_ew(Walk *w, Node *n, const int64_t *idx, int depth, Elem *e)
     if (dim_long(a, b))
         return false;
     switch ((int)n->op) {
-    case OP_neg: return elem_set(e, dim_add_try(g, zero, a, -1));
-    case OP_add: return elem_set(e, dim_add_try(g, a, b, 1));
-    case OP_sub: return elem_set(e, dim_add_try(g, a, b, -1));
-    case OP_mul: return elem_set(e, dim_mul_try(g, a, b));
-    case OP_max: return elem_set(e, dim_minmax_try(g, DIM_max, a, b));
-    case OP_min: return elem_set(e, dim_minmax_try(g, DIM_min, a, b));
+    case OP_neg: case OP_add: case OP_sub: case OP_mul: case OP_max: case OP_min: return elem_set(e, dim_op(g, n->op, a, b));
     case OP_abs:
         return elem_set(e, dim_decide_lt(g, a, zero, "the sign of a size") ? dim_sub(g, zero, a) : a);
     case OP_lt: return elem_truth(e, dim_decide_lt(g, a, b, "a comparison of sizes in the model"));

@@ -291,6 +291,15 @@ static void test_nested_sizes(void **state)
     }
 }
 
+/* Sums of sizes that wrap are numbers that the host computes, not sizes that do not fit. */
+static void test_wrapping_sizes(void **state)
+{
+    (void)state;
+    trial_gives(OPSET(18) "g (float[N] x) => (float[K] y, float[L] z) <int64[1] most = {9223372036854775807}, int64[1] one = {1}, int64[1] two = {2}, int64[1] seven = {7}, int64[1] axes = {0}, float[1] v = {2}> {\n"
+                "s = Shape(x) c = Concat<axis = 0>(s, most, one) a = ReduceSum(c, axes) f = Mod(a, seven) y = Expand(v, f) b = Add(s, most) d = Add(b, two) e = Mod(d, seven) z = Expand(v, e) }",
+                "f32[5] 1..5", "f32[4] 2 2 2 2; f32[5] 2 2 2 2 2", 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -299,7 +308,7 @@ int main(void)
         cmocka_unit_test(test_slope_from_the_right), cmocka_unit_test(test_gemm_bias), cmocka_unit_test(test_matmul_batches),
         cmocka_unit_test(test_sizes_meet_at_run_time), cmocka_unit_test(test_pad_before_pool), cmocka_unit_test(test_pad_before_conv), cmocka_unit_test(test_pool_ceil),
         cmocka_unit_test(test_resize_ties), cmocka_unit_test(test_gather_negative), cmocka_unit_test(test_scatter_same_place), cmocka_unit_test(test_modulo_in_indices),
-        cmocka_unit_test(test_hardmax_of_nothing), cmocka_unit_test(test_nested_sizes),
+        cmocka_unit_test(test_hardmax_of_nothing), cmocka_unit_test(test_nested_sizes), cmocka_unit_test(test_wrapping_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
