@@ -4,7 +4,7 @@
  *     s[i] = e^(m[i-1] - m[i]) s[i-1] + e^(l[i] - m[i]) k[i] v[i],    m[i] = the largest l[j], j <= i
  *
  * which is linear attention, with or without decay (Katharopoulos et al., Transformers are RNNs, 2020; Yang et al., Gated linear attention, 2024), in the form in which it is
- * written as a masked product of matrices. The body of a sum is followed down to factors of which each differs along i or along j alone: products, quotients, exponents (sums and
+ * written as a masked product of matrices. The body of a sum is followed down to factors of which each differs along i or along j alone: products, quotients, powers (of e or of a number above 0, whose exponents are sums and
  * differences), selections by the mask, and one sum of products inside (over d). m is a pivot, as in a cascade: no exponent of the state is above 0, and that of what is read of
  * it is the largest of the row's own. Where signs prove that r never rises, as with running sums of what is not above 0, -r takes its place. The state's kernel is that of running folds (kir/scan.c). */
 #include "fuse/fuse.h"
@@ -75,14 +75,21 @@ static bool plain_number(const Node *n, double *v)
     return true;
 }
 
+/* Differences and sums of two lengths, and no numbers that are not small. */
+static bool of_two_lengths(const Dim *d)
+{
+    for (int k = 0; k < d->n; k++) if (d->term[k].coef < -1 || d->term[k].coef > 1) return false;
+    return d->n <= 2 && d->c > INT32_MIN / 4 && d->c < INT32_MAX / 4;
+}
+
 static bool type_holds(DType t, int64_t v) { return (v >= 0 || dtype_info[t].class == 'S') && scalar_cast(t, DT_i64, (Scalar){ .i = v }, false).i == v; }
 
-/* d, if numbers of type t are what it says and never wrap; else NULL. Signed ones of 32 bits hold each length that is a symbol, and differences of these: there is a weight for each two places. */
+/* d, if numbers of type t are what it says and never wrap; else NULL. Lengths that are symbols are below 2^30, since there is a weight for each two places. */
 static Dim *held_in(Dim *d, DType t)
 {
-    const bool wide = dtype_size(t) >= 4;
-    if (d->lo == INT64_MIN ? !wide || dtype_info[t].class != 'S' : !type_holds(t, d->lo)) return NULL;
-    return (d->hi == INT64_MAX ? wide : type_holds(t, d->hi)) ? d : NULL;
+    const bool unknown = dtype_size(t) == 8 || (dtype_size(t) == 4 && of_two_lengths(d));
+    if (d->lo == INT64_MIN ? !unknown || dtype_info[t].class != 'S' : !type_holds(t, d->lo)) return NULL;
+    return (d->hi == INT64_MAX ? unknown : type_holds(t, d->hi)) ? d : NULL;
 }
 
 /* A node of integers as an expression of the variables; NULL: it is none. */
@@ -97,9 +104,9 @@ static Dim *whole_number(State *s, const Node *n, Dim *const *at)
     case OP_dims: d = n->rank == 0 ? n->size[0] : NULL; break;
     case OP_view: return n->view.npred ? NULL : whole_number(s, n->in[0], index_of(s, n->view.nidx, n->view.idx, n->rank, at));
     case OP_cast: d = whole_number(s, n->in[0], at); break;
-    case OP_add: case OP_sub: {
+    case OP_add: case OP_sub: case OP_mul: {
         Dim *a = whole_number(s, n->in[0], at), *b = a ? whole_number(s, n->in[1], at) : NULL;
-        d = !b ? NULL : n->op == OP_add ? dim_add(s->g, a, b) : dim_sub(s->g, a, b);
+        d = b ? dim_op(s->g, n->op, a, b) : NULL;
         break;
     }
     default: break;
@@ -181,8 +188,8 @@ static void exponent_walk(State *s, Node *n, Dim **at, Factor f)
         if (n->view.npred) break;
         exponent_walk(s, n->in[0], index_of(s, n->view.nidx, n->view.idx, n->rank, at), f);
         return;
-    case OP_cast:
-        if (!dtype_is_float(n->dt) || dtype_size(n->dt) < 4 || dtype_size(n->in[0]->dt) < 4) break;
+    case OP_cast:                        /* integers that never wrap are what they say in any wide type */
+        if (dtype_size(n->dt) < 4 || (dtype_is_float(n->in[0]->dt) ? dtype_size(n->in[0]->dt) < 4 : !whole_number(s, n->in[0], at))) break;
         exponent_walk(s, n->in[0], at, f);
         return;
     case OP_add: case OP_sub: case OP_neg:
@@ -233,6 +240,13 @@ static void product_walk(State *s, Node *n, Dim **at, bool over)
         product_walk(s, n->in[1], at, over != (n->op == OP_div));
         return;
     case OP_exp: exponent_walk(s, n->in[0], at, (Factor){ .exponent = true, .sign = over ? -1 : 1 }); return;
+    case OP_pow: {                       /* of a number above 0: e to a multiple of its logarithm */
+        const uint32_t own = differs(s, n->in[0], at);
+        const Reach base = node_reach(s->g, n->in[0]);
+        if (by_i(s, own) || by_j(s, own) || !reach_known(base) || base.lo <= 0) break;
+        exponent_walk(s, n->in[1], at, (Factor){ .exponent = true, .sign = over ? -1 : 1, .ncoef = 1, .coef[0] = { g1(s->g, OP_log, n->in[0]), at } });
+        return;
+    }
     case OP_where: {
         double v;
         Node *x = over ? NULL : masked_branch(s, n, at, 0);
@@ -296,8 +310,9 @@ static int signs_of(State *s, const Node *n)
     case OP_log1p: case OP_expm1: case OP_tanh: case OP_erf: case OP_sinh: case OP_atan: return signs_of(s, n->in[0]);
     case OP_log: {
         const Node *x = under_views(n->in[0]);
+        const Reach of = node_reach(s->g, x);
         if (x->op == OP_sigmoid) return MAY_FALL;
-        if (plain_number(x, &v)) return number_sign(v > 0 ? log(v) : NAN);
+        if (reach_known(of) && of.lo >= 0) return (of.hi > 1 ? MAY_RISE : 0) | (of.lo < 1 ? MAY_FALL : 0);
         if (x->op == OP_add && plain_number(x->in[0], &v) && v >= 1 && !(signs_of(s, x->in[1]) & MAY_FALL)) return MAY_RISE;
         if (x->op == OP_add && plain_number(x->in[1], &v) && v >= 1 && !(signs_of(s, x->in[0]) & MAY_FALL)) return MAY_RISE;
         return 3;

@@ -14,9 +14,6 @@ static inline int64_t floor_div(int64_t a, int64_t b)
  * becomes a symbol of its own where a size is wanted: so what is nested without end costs no more than its depth. */
 enum { LONG_SIZE = 96 };
 static inline bool dim_long(const Dim *a, const Dim *b) { return a->weight + (b ? b->weight : 0) > LONG_SIZE; }
-/* graph.c: an elementwise primitive on sizes (b NULL: of one operand), as integers of 64 bits compute it; NULL when it is no size arithmetic, its exact meaning is
- * not that of Dims, or the expression would be long. */
-Dim *dim_op(Graph *g, Op op, Dim *a, Dim *b);
 
 /* ---- dim.c: a sum that is being made. Overflow sets `over`, and then it has no result. ---- */
 typedef struct Sum {

@@ -89,6 +89,9 @@ typedef struct PrimInfo { const char *name; int arity; const char *domain, *spel
 enum { OPERATIONS_POWER = 12 };         /* PrimInfo.cost of a power of e and the like */
 extern const PrimInfo prim_info[OP_COUNT];
 Op op_from_name(const char *s);         /* OP_COUNT when unknown */
+/* An elementwise primitive on sizes (b NULL: of one operand), as integers of 64 bits compute it; NULL when it is no size arithmetic, its exact meaning is not that of
+ * Dims, or the expression would be long. */
+Dim *dim_op(Graph *g, Op op, Dim *a, Dim *b);
 
 typedef enum FoldKind { FOLD_sum, FOLD_prod, FOLD_max, FOLD_min, FOLD_argmax, FOLD_argmin, FOLD_COUNT } FoldKind;   /* arg*: result i64 */
 extern const char *const fold_name[FOLD_COUNT];

@@ -132,7 +132,7 @@ static void random_graphs(void **state)
 }
 
 /* ---- linear attention as a masked product -------------------------------------------------------------------------------------------------------- */
-enum { PLAIN, DECAY, RISING, EACH, DISTANCE, TABLE, FORMS };     /* weights: none; e to differences of running sums, of numbers below 0, of any, one for each row of the state; of the distance; a table of 0 and 1 */
+enum { PLAIN, DECAY, RISING, EACH, DISTANCE, TABLE, POWER, FORMS };     /* weights: none; e to differences of running sums, of numbers below 0, of any, one for each row of the state; of the distance; a table of 0 and 1; a power of the distance */
 static Node *places(Bench *b, Dim *n, int axis) { Dim *dims[2] = { n, n }; return g_iota(b->g, 2, dims, axis); }
 static Node *mask_of(Bench *b, Dim *n, int style)
 {
@@ -173,11 +173,11 @@ static Node *masked_of(Bench *b, int64_t heads, int64_t steps, int64_t d, int64_
         w = g_matmul(g, q, kt);
         if (form == TABLE) w = g2(g, OP_mul, w, table_of(b, steps));
         else if (form == PLAIN) w = g_where(g, mask, g2(g, OP_mul, w, number_of(b, 0.125)), zero);
-        else if (form == DISTANCE) {                 /* a rate for each head, as a constant */
+        else if (form == DISTANCE || form == POWER) {                 /* a rate for each head, as a constant */
             Tensor *rate = tensor_new(b->a, b->cx, DT_f32, 3, (int64_t[]){ heads, 1, 1 });
-            for (int64_t h = 0; h < heads; h++) ((float *)rate->data)[h] = -0.05f * (float)(h + 1);
-            Node *far = g_cast(g, g2(g, OP_sub, places(b, q->dims[1], 0), places(b, q->dims[1], 1)), DT_f32);
-            w = g_where(g, mask, g2(g, OP_mul, w, g1(g, OP_exp, g2(g, OP_mul, far, g_const(g, rate)))), zero);
+            for (int64_t h = 0; h < heads; h++) ((float *)rate->data)[h] = form == POWER ? 0.75f + 0.0625f * (float)(h % 4) : -0.05f * (float)(h + 1);
+            Node *far = g_cast(g, g2(g, OP_sub, places(b, q->dims[1], 0), places(b, q->dims[1], 1)), DT_f32), *by = g_const(g, rate);
+            w = g_where(g, mask, g2(g, OP_mul, w, form == POWER ? g2(g, OP_pow, by, far) : g1(g, OP_exp, g2(g, OP_mul, far, by))), zero);
         } else w = g2(g, OP_mul, w, g1(g, OP_exp, g_where(g, mask, g2(g, OP_sub, c, g_transpose(g, c, (int[]){ 0, 2, 1 })), none)));
     }
     next(b);
@@ -191,9 +191,9 @@ RECURS(masked_less, 2e-5, 1, attends(b, 2, 70, 16, 20, PLAIN, 2, true);)
 RECURS(masked_number, 2e-5, 1, attends(b, 2, 70, 16, 20, PLAIN, 3, false);)
 RECURS(masked_zero, 2e-5, 1, attends(b, 2, 70, 16, 20, PLAIN, 4, false);)
 RECURS(masked_table, 2e-5, 1, attends(b, 2, 70, 16, 20, TABLE, 0, false);)
-RECURS(masked_decay, 2e-5, 0, attends(b, 3, 100, 16, 33, DECAY, 0, true);)
-RECURS(masked_rising, 1e-4, 0, attends(b, 3, 100, 16, 33, RISING, 1, false);)
-RECURS(masked_each, 2e-5, 0, attends(b, 2, 80, 12, 20, EACH, 0, true);)
+RECURS(masked_decay, 2e-5, 3, attends(b, 3, 100, 16, 33, DECAY, 0, true);)
+RECURS(masked_rising, 1e-4, 4, attends(b, 3, 100, 16, 33, RISING, 1, false);)
+RECURS(masked_each, 2e-5, 3, attends(b, 2, 80, 12, 20, EACH, 0, true);)
 RECURS(masked_distance, 2e-5, 0, attends(b, 4, 90, 16, 20, DISTANCE, 2, false);)
 RECURS(masked_far, 1e-4, 0,                          /* the distance times a whole number, as integers */
     Graph *g = b->g; Node *q = input(b, DT_f32, DIMS(2, 90, 8)); Node *k = input(b, DT_f32, DIMS(2, 8, 90)); Node *v = input(b, DT_f32, DIMS(2, 90, 20));
@@ -205,6 +205,7 @@ RECURS(masked_far, 1e-4, 0,                          /* the distance times a who
     output(b, g_matmul(g, w, v));)
 RECURS(masked_strictly, 2e-5, 0, attends(b, 2, 70, 16, 20, PLAIN, 5, false);)           /* without the place itself: stays a product of matrices */
 RECURS(masked_few, 2e-5, 0, attends(b, 2, 9, 16, 20, PLAIN, 0, false);)                 /* few places: products cost less */
+RECURS(masked_power, 2e-5, 0, attends(b, 4, 90, 16, 20, POWER, 0, true);)
 /* Places as numbers of a type that wraps: places that are 256 apart are one, and a difference without a sign is never below 1. */
 static void masked_wraps(Bench *b, DType t, bool difference)
 {
@@ -306,9 +307,10 @@ static void masked_in_double(void **state)
     if (guard_call(&d->cx, masked_item, &b) != E_OK) fail_msg("%s", d->cx.text);
 }
 
-/* Which of them become states: all forms and masks but that without the place itself, and few places. */
+/* Which of them become states: all forms and masks but that without the place itself, and few places; and how what fades is carried. */
 static void chosen_item(Ctx *cx, void *arg)
 {
+    static const char *const carried[FORMS] = { [PLAIN] = "nothing fades", [DECAY] = "1 at most", [RISING] = "pivot", [EACH] = "1 at most", [DISTANCE] = "1 at most", [TABLE] = "nothing fades", [POWER] = "1 at most" };
     Bench *b = arg;
     for (int form = 0; form < FORMS; form++)
         for (int style = 0; style < 6; style++)
@@ -321,6 +323,7 @@ static void chosen_item(Ctx *cx, void *arg)
                 attends(b, 2, few ? 8 : 90, 16, 20, form, style, form != TABLE);
                 const int want = !few && (style < 5 || form == TABLE), got = states_choose(cx, b->a, b->g, &how, &why);
                 if (got != want || how.n != want) fail_msg("form %d, mask %d, %s places: %d states, wanted %d", form, style, few ? "few" : "many", got, want);
+                if (want && !strstr(how.at[0].text, carried[form])) fail_msg("form %d, mask %d: %s", form, style, how.at[0].text);
                 arena_free(b->a);
             }
 }
@@ -353,7 +356,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_place), cmocka_unit_test(one_first), cmocka_unit_test(no_places), cmocka_unit_test(beside_sum), cmocka_unit_test(narrow), cmocka_unit_test(not_finite),
         cmocka_unit_test(state_head), cmocka_unit_test(state_rows), cmocka_unit_test(state_columns), cmocka_unit_test(state_one_step), cmocka_unit_test(state_in_double), cmocka_unit_test(random_graphs),
         cmocka_unit_test(masked), cmocka_unit_test(masked_symbol), cmocka_unit_test(masked_less), cmocka_unit_test(masked_number), cmocka_unit_test(masked_zero), cmocka_unit_test(masked_table),
-        cmocka_unit_test(masked_decay), cmocka_unit_test(masked_rising), cmocka_unit_test(masked_each), cmocka_unit_test(masked_distance), cmocka_unit_test(masked_far), cmocka_unit_test(masked_strictly), cmocka_unit_test(masked_few), cmocka_unit_test(masked_u8), cmocka_unit_test(masked_bool), cmocka_unit_test(masked_u32), cmocka_unit_test(masked_i32), cmocka_unit_test(masked_long),
+        cmocka_unit_test(masked_decay), cmocka_unit_test(masked_rising), cmocka_unit_test(masked_each), cmocka_unit_test(masked_distance), cmocka_unit_test(masked_power), cmocka_unit_test(masked_far), cmocka_unit_test(masked_strictly), cmocka_unit_test(masked_few), cmocka_unit_test(masked_u8), cmocka_unit_test(masked_bool), cmocka_unit_test(masked_u32), cmocka_unit_test(masked_i32), cmocka_unit_test(masked_long), cmocka_unit_test(masked_u8), cmocka_unit_test(masked_bool), cmocka_unit_test(masked_u32), cmocka_unit_test(masked_i32), cmocka_unit_test(masked_long),
         cmocka_unit_test(masked_kept), cmocka_unit_test(masked_normal), cmocka_unit_test(masked_normal_before), cmocka_unit_test(masked_quotient), cmocka_unit_test(masked_resets), cmocka_unit_test(masked_large), cmocka_unit_test(masked_in_double), cmocka_unit_test(chosen), cmocka_unit_test(random_masks),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
