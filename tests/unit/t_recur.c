@@ -227,6 +227,14 @@ RECURS(masked_bool, 2e-4, 0,
     output(b, g_matmul(g, g_where(g, g2(g, OP_le, j, i), g_matmul(g, q, k), number_of(b, 0)), v));)
 RECURS(masked_u32, 2e-4, 0, masked_wraps(b, DT_u32, true);)
 RECURS(masked_i32, 2e-4, 1, masked_wraps(b, DT_i32, true);)
+RECURS(masked_far_u32, 2e-4, 0,                      /* 2^32 less the distance */
+    Graph *g = b->g; Node *q = input(b, DT_f32, DIMS(2, 90, 8)); Node *k = input(b, DT_f32, DIMS(2, 8, 90)); Node *v = input(b, DT_f32, DIMS(2, 90, 20));
+    next(b);
+    Node *far = g2(g, OP_sub, g_cast(g, places(b, q->dims[1], 1), DT_u32), g_cast(g, places(b, q->dims[1], 0), DT_u32));
+    Node *w = g1(g, OP_exp, g2(g, OP_mul, g_cast(g, far, DT_f32), number_of(b, 1e-10)));
+    w = g_where(g, mask_of(b, q->dims[1], 0), g2(g, OP_mul, g_matmul(g, q, k), w), number_of(b, 0));
+    next(b);
+    output(b, g_matmul(g, w, v));)
 RECURS(masked_long, 2e-4, 0,                         /* gates that there are more ways to than steps to find their signs with */
     Graph *g = b->g; Node *q = input(b, DT_f32, DIMS(2, 90, 16)); Node *k = input(b, DT_f32, DIMS(2, 16, 90)); Node *v = input(b, DT_f32, DIMS(2, 90, 20));
     Node *gate = g2(g, OP_mul, g1(g, OP_abs, input(b, DT_f32, DIMS(2, 90, 1))), number_of(b, -0.1));
@@ -356,7 +364,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_place), cmocka_unit_test(one_first), cmocka_unit_test(no_places), cmocka_unit_test(beside_sum), cmocka_unit_test(narrow), cmocka_unit_test(not_finite),
         cmocka_unit_test(state_head), cmocka_unit_test(state_rows), cmocka_unit_test(state_columns), cmocka_unit_test(state_one_step), cmocka_unit_test(state_in_double), cmocka_unit_test(random_graphs),
         cmocka_unit_test(masked), cmocka_unit_test(masked_symbol), cmocka_unit_test(masked_less), cmocka_unit_test(masked_number), cmocka_unit_test(masked_zero), cmocka_unit_test(masked_table),
-        cmocka_unit_test(masked_decay), cmocka_unit_test(masked_rising), cmocka_unit_test(masked_each), cmocka_unit_test(masked_distance), cmocka_unit_test(masked_power), cmocka_unit_test(masked_far), cmocka_unit_test(masked_strictly), cmocka_unit_test(masked_few), cmocka_unit_test(masked_u8), cmocka_unit_test(masked_bool), cmocka_unit_test(masked_u32), cmocka_unit_test(masked_i32), cmocka_unit_test(masked_long), cmocka_unit_test(masked_u8), cmocka_unit_test(masked_bool), cmocka_unit_test(masked_u32), cmocka_unit_test(masked_i32), cmocka_unit_test(masked_long),
+        cmocka_unit_test(masked_decay), cmocka_unit_test(masked_rising), cmocka_unit_test(masked_each), cmocka_unit_test(masked_distance), cmocka_unit_test(masked_power), cmocka_unit_test(masked_far), cmocka_unit_test(masked_strictly), cmocka_unit_test(masked_few), cmocka_unit_test(masked_u8), cmocka_unit_test(masked_bool), cmocka_unit_test(masked_u32), cmocka_unit_test(masked_i32), cmocka_unit_test(masked_far_u32), cmocka_unit_test(masked_long),
         cmocka_unit_test(masked_kept), cmocka_unit_test(masked_normal), cmocka_unit_test(masked_normal_before), cmocka_unit_test(masked_quotient), cmocka_unit_test(masked_resets), cmocka_unit_test(masked_large), cmocka_unit_test(masked_in_double), cmocka_unit_test(chosen), cmocka_unit_test(random_masks),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
