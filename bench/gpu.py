@@ -4,8 +4,8 @@ word; "random" stands for random shapes beside the table, of sinter alone.
 Each case: first the values, on fresh random data that is made on the card, against the same formula in float64; then the times. All sides are timed by device events
 around single launches that are enqueued before the first of them runs, in turns (peer, sinter, peer, sinter), after a warm-up; figures are medians. The fused AdamW
 is captured into a CUDA graph, so that only the device's time counts. XLA gives no events: its time is that of many calls, which are enqueued faster than they
-run, over their number. "cold" is the time from a kernel's text to code with an empty cache. A case of several kernels is also measured as a recorded graph that is
-replayed, on both sides by the clock of the host from the call until all is done. GB/s counts each input once and each output once. Peers that cannot be imported are left
+run, over their number. "cold" is the time from a kernel's text to code with an empty cache, the median of three, and the least and most. A case of several kernels
+is also measured as a recorded graph that is replayed, on both sides by the clock of the host from the call until all is done. GB/s counts each input once and each output once. Peers that cannot be imported are left
 out; without PyTorch the values are not checked. Before the table, processes beside one another fill the peers' caches of compiled kernels.
 
 SINTER: the program (default build/sinter); the library lies beside it. SN_DEVICE: the target (default cuda). SEED, RANDOM: of the random shapes, and how many of
@@ -90,15 +90,22 @@ class Program:
     def run(self):
         self.call("sn_run", self.program, self.nin, self.ins, self.nout, self.outs)
 
-    def measure(self, runs=15):
-        """Milliseconds of the kernels of one run, their number, what the compiler said, and how long it took."""
+    def segments(self):
         text = ctypes.c_void_p()
-        self.call("sn_profile", self.program, self.nin, self.ins, runs)
         self.call("sn_program_explain", self.program, 1, ctypes.byref(text))
         d = json.loads(ctypes.string_at(text))
         self.lib.sn_string_free(text)
-        kernels = [k for s in d["segments"] for k in s["kernels"] if not k["once"] and not k.get("joined")]
-        return sum(k["ms"] for k in kernels), len(kernels), "; ".join(k.get("compiler", "") for k in kernels), sum(s["build_ms"] for s in d["segments"] if "build_ms" in s)
+        return d["segments"]
+
+    def measure(self, runs=15):
+        """Milliseconds of the kernels of one run, their number, and what the compiler said."""
+        self.call("sn_profile", self.program, self.nin, self.ins, runs)
+        kernels = [k for s in self.segments() for k in s["kernels"] if not k["once"] and not k.get("joined")]
+        return sum(k["ms"] for k in kernels), len(kernels), "; ".join(k.get("compiler", "") for k in kernels)
+
+    def built(self):
+        """Milliseconds that compiling took, after a run."""
+        return sum(s["build_ms"] for s in self.segments() if "build_ms" in s)
 
     def close(self):
         for b in self.buffers:
@@ -386,6 +393,14 @@ def peers_ahead(number, of):
             xla_ms(case.xla, tensors, 1)
 
 
+def cold_ms(lib, case, tensors, folder):
+    program = Program(lib, case, tensors, tempfile.mkdtemp(dir=folder))
+    program.run()
+    ms = program.built()
+    program.close()
+    return ms
+
+
 def measure(lib, case, folder, seed, report, roof, peers=True):
     line = {"case": case.name}
     program = tensors = compiled = None
@@ -395,6 +410,7 @@ def measure(lib, case, folder, seed, report, roof, peers=True):
             torch.cuda.synchronize()
         program = Program(lib, case, tensors, tempfile.mkdtemp(dir=folder))
         err = check_values(case, program, tensors)
+        cold = sorted([program.built()] + [cold_ms(lib, case, tensors, folder) for _ in range(2)])
         times = {"sinter": [], "compile": [], "eager": [], "xla": []}
         peers = peers and torch is not None
         if torch is not None:
@@ -405,7 +421,7 @@ def measure(lib, case, folder, seed, report, roof, peers=True):
             if peers:
                 times["eager"].append(torch_ms(case.formula, tensors, 15 if len(tensors) < 100 else 2))
                 times["compile"].append(torch_ms(compiled, [] if case.rival else tensors))
-            ms, kernels, note, cold = program.measure()
+            ms, kernels, note = program.measure()
             times["sinter"].append(ms)
         if peers and kernels > 1 and not case.rival:
             line["replayed"] = replayed_ms(program, compiled, tensors)
@@ -420,9 +436,9 @@ def measure(lib, case, folder, seed, report, roof, peers=True):
         line["share"] = rate / roof if roof else None
         ok = err is None or err < 1e-2
         ms = {k: "%.4f" % line[k] if line[k] else "-" for k in ("compile", "eager", "xla")}
-        report("%-44s %s %8s  sinter %8.4f  %s %8s  XLA %8s  eager %8s  %5.0f GB/s %s  %d kernel%s  cold %.2f s  [%s]" % (
+        report("%-44s %s %8s  sinter %8.4f  %s %8s  XLA %8s  eager %8s  %5.0f GB/s %s  %d kernel%s  cold %.2f (%.2f to %.2f) s  [%s]" % (
             case.name, "ok  " if ok else "FAIL", "-" if err is None else "%.1e" % err, line["sinter"], "fused AdamW" if case.rival else "compile", ms["compile"], ms["xla"], ms["eager"],
-            rate, "%3.0f %%" % (100 * line["share"]) if roof else "", kernels, "" if kernels == 1 else "s", cold / 1e3, note))
+            rate, "%3.0f %%" % (100 * line["share"]) if roof else "", kernels, "" if kernels == 1 else "s", cold[1] / 1e3, cold[0] / 1e3, cold[2] / 1e3, note))
         if "replayed" in line:
             report("%-44s replayed: sinter %8.4f  compile in a CUDA graph %8.4f, until the host sees the end" % ((case.name,) + tuple(line["replayed"])))
     except Exception as e:      # one case that fails is a line of the table

@@ -26,7 +26,7 @@ enum { MOST_THREADS = 512, BLOCK = 64,      /* threads of a row, of a block at l
     ROOM = 233472, ROOM_TAKEN = 1024,       /* bytes of shared memory of a multiprocessor; taken of it by each block */
     RING_WORKING = 32, ROWS_AHEAD = 4, PIECES = 3,             /* a ring's rows at most; its pieces of a long row: each costs a barrier, so few and large ones */
     WIDEST = 1024, ENOUGH = 640,            /* threads of a row at most; of a multiprocessor: more have too few registers each */
-    FOUR = 128, THREE = 96,                 /* threads of four warps, one for each scheduler; of three */
+    THREE = 96, SEVEN = 224,                /* threads of three warps; of seven */
     EIGHT = 8, EIGHT_LEAST = 288,           /* vectors of a thread where several things are fetched once: two pieces of four; threads then at least */
     FITTING = 1024, FITTING_ONCE = 512,     /* the same where all threads have the same number of vectors; and some of them are read again by all rows: more in a thread wait less often */
     VECTORS_MOST = 16,
@@ -592,9 +592,6 @@ static bool ring_fits(Rows *r, int w, int cluster, bool again, int once, int *re
 /* Threads of each block of a pair, up to those that eight vectors each would take: measured. */
 static const struct { int eight, threads; } pair_threads[] = { { 288, 384 }, { 320, 320 }, { 384, 448 }, { 416, 416 }, { 448, 640 }, { 480, 480 }, { 512, 512 }, { 576, 384 } };
 
-/* Of the vectors that w threads have room for, those that are empty. */
-static int64_t idle_vectors(int64_t vectors, int w) { return (vectors + w - 1) / w * w - vectors; }
-
 /* Threads for about eight vectors each, where all vectors that rows read alike are fetched once. */
 static bool ring_of_eight(Rows *r, int cluster, int once)
 {
@@ -604,8 +601,7 @@ static bool ring_of_eight(Rows *r, int cluster, int once)
     if (!ring || !deal(r, cluster, &vectors)) return false;
     int resident = 0, w = (int)((vectors + EIGHT - 1) / EIGHT + 31) / 32 * 32;
     if (w < EIGHT_LEAST || want->threads || (want->cluster && cluster != want->cluster) || (want->once && once != want->once - 1)) return false;
-    if (cluster > 2 && w < 3 * FOUR)                    /* warps come in fours: of nine to eleven, some would be waited for. Where more blocks wait for each other, fewer are better */
-        w = idle_vectors(vectors, 2 * FOUR - 32) < idle_vectors(vectors, 2 * FOUR) ? 2 * FOUR - 32 : 2 * FOUR;
+    if (cluster > 2) w = SEVEN;                         /* where more blocks wait for each other, fewer threads are better: measured */
     for (size_t i = 0; cluster <= 2 && i < sizeof pair_threads / sizeof *pair_threads; i++) if (w <= pair_threads[i].eight) { w = pair_threads[i].threads; break; }
     for (int again = want->again == 2; again < (want->again == 1 ? 1 : 2); again++)
         if (ring_fits(r, w, cluster, again, once, &resident) && r->blocks == 1) return true;
