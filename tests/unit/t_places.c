@@ -143,6 +143,42 @@ static void test_parts(void **state)
     }
 }
 
+/* Kernels that were made for 64 rows, run with others: fewer than a tile has, one more, none. */
+static void test_lengths(void **state)
+{
+    (void)state;
+    static const int lengths[] = { 64, 65, 7, 3, 1, 200, 0 };
+    enum { DEEP = 20, WIDE = 150 };
+    numbers(in_w, DEEP * WIDE, 2);
+    char *at = model + sprintf(model, OPSET(18) "g (float[1,rows,20] x) => (float[1,rows,150] r, float[1,150] s, float[1,150] z) <int64[1] axes = {1}, float[20,150] w = {");
+    at = put_list(at, in_w, DEEP * WIDE, ", ");
+    sprintf(at, "}> { c = MatMul(x, w) r = Relu(c) s = ReduceSum<keepdims = 0>(r, axes) z = ReduceMax<keepdims = 0>(r, axes) }");
+    Trial t;
+    trial_open(&t, MODE_fused, model);
+    for (size_t k = 0; k < COUNT_OF(lengths); k++) {
+        const int n = lengths[k];
+        numbers(in_x, n * DEEP, 11 + k);
+        sprintf(input, "f32[1,%d,20]%s", n, n ? " 0" : "");
+        trial_inputs(&t, input);
+        for (int i = 0; i < n * DEEP; i++) ((float *)t.in[0].data)[i] = (float)in_x[i];
+        if (trial_run(&t)) fail_msg("%d rows: %s", n, t.cx.text);
+        const float *r = t.out[0].data, *s = t.out[1].data, *z = t.out[2].data;
+        for (int j = 0; j < WIDE; j++) {
+            double sum = 0, most = -INFINITY;
+            for (int i = 0; i < n; i++) {
+                double v = 0;
+                for (int d = 0; d < DEEP; d++) v += in_x[i * DEEP + d] * in_w[d * WIDE + j];
+                if (v < 0) v = 0;
+                if ((double)r[i * WIDE + j] != v) fail_msg("%d rows: row %d, column %d is %g, wanted %g", n, i, j, (double)r[i * WIDE + j], v);
+                sum += v;
+                most = fmax(most, v);
+            }
+            if ((double)s[j] != sum || (double)z[j] != most) fail_msg("%d rows: column %d sums to %g, wanted %g, and at most %g, wanted %g", n, j, (double)s[j], sum, (double)z[j], most);
+        }
+    }
+    trial_close(&t);
+}
+
 static void test_threads(void **state)
 {
     (void)state;
@@ -157,6 +193,6 @@ static void test_threads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_values), cmocka_unit_test(test_parts), cmocka_unit_test(test_kernels), cmocka_unit_test(test_threads) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_values), cmocka_unit_test(test_parts), cmocka_unit_test(test_kernels), cmocka_unit_test(test_lengths), cmocka_unit_test(test_threads) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
