@@ -77,7 +77,8 @@ void op_prim_scan(OpCall *o)
 {
     FoldKind kind = fold_attr(o);
     if (kind == FOLD_argmax || kind == FOLD_argmin) fail(o->cx, E_INVALID, "a scan of kind %s, wanted sum, prod, max or min", fold_name[kind]);
-    int axis = op_axis(o, op_int(o, "axis", 0), o->in[0]->rank);
+    const int rank = o->in[1] && o->in[1]->rank > o->in[0]->rank ? o->in[1]->rank : o->in[0]->rank;       /* of the result, whose axes are counted */
+    int axis = op_axis(o, op_int(o, "axis", 0), rank);
     if (o->in[1]) {
         if (kind != FOLD_sum || op_int(o, "exclusive", 0)) fail(o->cx, E_INVALID, "a running fold with a factor is an inclusive sum");
         o->out[0] = g_recurrence(o->g, o->in[0], o->in[1], axis, op_int(o, "reverse", 0) != 0);

@@ -104,12 +104,20 @@ static void test_attention_junk(void **state)
                 "f32[1,1,1,1] 0; f32[1,1,4,1] 1 1 nan inf; f32[1,1,4,1] 2 6 nan inf; i64[1] 2", "f32[1,1,1,1] 4", 1e-6);
 }
 
+/* A recurrence counts the axes of its result, which its factor may have more of. */
+static void test_recurrence_axes(void **state)
+{
+    (void)state;
+    trial_gives("<ir_version: 10, opset_import: [\"\" : 18, \"sinter\" : 1]>\ng (float[N] x, float[M,N] f) => (float[M,N] y, float[M,N] z) { y = sinter.scan<kind = \"sum\", axis = -1>(x, f) z = sinter.scan<kind = \"sum\", axis = 0>(x, f) }",
+                "f32[2] 1 2; f32[3,2] 1..6", "f32[3,2] 1 4 1 6 1 8; f32[3,2] 1 2 4 10 21 62", 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_quantise_ties), cmocka_unit_test(test_quantised_sum_ties), cmocka_unit_test(test_activation_before_quantiser), cmocka_unit_test(test_sum_before_quantiser),
         cmocka_unit_test(test_quantised_branches), cmocka_unit_test(test_rank_zero_scale), cmocka_unit_test(test_quantised_softmax_saturates),
-        cmocka_unit_test(test_attention_masks), cmocka_unit_test(test_attention_junk),
+        cmocka_unit_test(test_attention_masks), cmocka_unit_test(test_attention_junk), cmocka_unit_test(test_recurrence_axes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
