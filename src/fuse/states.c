@@ -142,7 +142,7 @@ static int says_past(State *s, const Node *n, Dim *const *at)
     switch ((int)n->op) {
     case OP_const: return is_triangle(s, n, at);
     case OP_view: return n->view.npred ? 0 : says_past(s, n->in[0], index_of(s, n->view.nidx, n->view.idx, n->rank, at));
-    case OP_not: return -says_past(s, n->in[0], at);
+    case OP_not: return n->dt == DT_bool ? -says_past(s, n->in[0], at) : 0;          /* of integers: all bits */
     case OP_cast: return says_past(s, n->in[0], at);
     case OP_where:
         if (!plain_number(n->in[1], &v) || !plain_number(n->in[2], &w) || (v != 0) == (w != 0)) return 0;

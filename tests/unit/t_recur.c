@@ -225,6 +225,12 @@ RECURS(masked_bool, 2e-4, 0,
     Node *i = g_cast(g, g_cast(g, places(b, q->dims[1], 0), DT_bool), DT_i64); Node *j = g_cast(g, g_cast(g, places(b, q->dims[1], 1), DT_bool), DT_i64);
     next(b);
     output(b, g_matmul(g, g_where(g, g2(g, OP_le, j, i), g_matmul(g, q, k), number_of(b, 0)), v));)
+RECURS(masked_bits, 2e-4, 0,                         /* all bits of 0 or 1 turned round: never 0 */
+    Graph *g = b->g; Node *q = input(b, DT_f32, DIMS(2, 90, 16)); Node *k = input(b, DT_f32, DIMS(2, 16, 90)); Node *v = input(b, DT_f32, DIMS(2, 90, 20));
+    next(b);
+    Node *mask = g_cast(g, g1(g, OP_not, g_cast(g, g2(g, OP_lt, places(b, q->dims[1], 0), places(b, q->dims[1], 1)), DT_i32)), DT_bool);
+    next(b);
+    output(b, g_matmul(g, g_where(g, mask, g_matmul(g, q, k), number_of(b, 0)), v));)
 RECURS(masked_u32, 2e-4, 0, masked_wraps(b, DT_u32, true);)
 RECURS(masked_i32, 2e-4, 1, masked_wraps(b, DT_i32, true);)
 RECURS(masked_far_u32, 2e-4, 0,                      /* 2^32 less the distance */
@@ -364,7 +370,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_place), cmocka_unit_test(one_first), cmocka_unit_test(no_places), cmocka_unit_test(beside_sum), cmocka_unit_test(narrow), cmocka_unit_test(not_finite),
         cmocka_unit_test(state_head), cmocka_unit_test(state_rows), cmocka_unit_test(state_columns), cmocka_unit_test(state_one_step), cmocka_unit_test(state_in_double), cmocka_unit_test(random_graphs),
         cmocka_unit_test(masked), cmocka_unit_test(masked_symbol), cmocka_unit_test(masked_less), cmocka_unit_test(masked_number), cmocka_unit_test(masked_zero), cmocka_unit_test(masked_table),
-        cmocka_unit_test(masked_decay), cmocka_unit_test(masked_rising), cmocka_unit_test(masked_each), cmocka_unit_test(masked_distance), cmocka_unit_test(masked_power), cmocka_unit_test(masked_far), cmocka_unit_test(masked_strictly), cmocka_unit_test(masked_few), cmocka_unit_test(masked_u8), cmocka_unit_test(masked_bool), cmocka_unit_test(masked_u32), cmocka_unit_test(masked_i32), cmocka_unit_test(masked_far_u32), cmocka_unit_test(masked_long),
+        cmocka_unit_test(masked_decay), cmocka_unit_test(masked_rising), cmocka_unit_test(masked_each), cmocka_unit_test(masked_distance), cmocka_unit_test(masked_power), cmocka_unit_test(masked_far), cmocka_unit_test(masked_strictly), cmocka_unit_test(masked_few), cmocka_unit_test(masked_u8), cmocka_unit_test(masked_bool), cmocka_unit_test(masked_bits), cmocka_unit_test(masked_u32), cmocka_unit_test(masked_i32), cmocka_unit_test(masked_far_u32), cmocka_unit_test(masked_long),
         cmocka_unit_test(masked_kept), cmocka_unit_test(masked_normal), cmocka_unit_test(masked_normal_before), cmocka_unit_test(masked_quotient), cmocka_unit_test(masked_resets), cmocka_unit_test(masked_large), cmocka_unit_test(masked_in_double), cmocka_unit_test(chosen), cmocka_unit_test(random_masks),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
