@@ -142,11 +142,17 @@ static const char *find_index(Planner *p, const Group *q, const Node *n, int ran
     return why;
 }
 
+static const char reduced_inside[] = "a reduction of the running fold is computed there";
+
 const char *allow_same_point(Planner *p, Candidate *c)
 {
     Node *self = (Node *)c->n;
     bool view = self->op == OP_view;    /* a copy: what it reads is seen through its own index map */
-    return find_index(p, c->q, c->n, self->rank, self->dims, view ? 1 : self->nin, view ? &self : self->in, &c->coord);
+    const char *no = find_index(p, c->q, c->n, self->rank, self->dims, view ? 1 : self->nin, view ? &self : self->in, &c->coord);
+    if (no || c->q->kind != SUB_scan || !c->q->inner) return no;
+    for (int k = 0; k < self->rank; k++)        /* the loops over these axes are inside of the reduction */
+        for (int a = 0; a < c->q->rank; a++) if ((c->q->inner >> a & 1) && dim_uses(c->coord[k], SPACE_VAR + a)) return reduced_inside;
+    return NULL;
 }
 
 const char *allow_each_row(Planner *p, Candidate *c)
@@ -327,7 +333,7 @@ const char *allow_running(Planner *p, Candidate *c)
     for (int k = 0; k < n->rank; k++) if (k != n->axis && dim_uses(c->coord[k], SPACE_VAR + axis)) return "it runs along a part of an axis";
     c->rows = axis_bit(axis);
     if (q->kind == SUB_scan && p->groups) return "threads share one running fold";
-    if (q->inner) return "a reduction of the running fold is computed there";
+    if (q->inner) return reduced_inside;
     if (q->kind == SUB_scan && (q->rows != c->rows || c->back)) return "it runs along another axis, or the other way";
     bool slow = by_element_only(p, q, n, c->rows);
     for (int i = 0; i < q->node.n; i++) {
@@ -344,7 +350,7 @@ const char *allow_inside(Planner *p, Candidate *c)
     const Node *f = c->n, *x = f->in[0];
     const Group *q = c->q;
     if (p->groups) return "threads share one running fold";
-    if (q->inner || f->whole || f->kind == FOLD_argmax || f->kind == FOLD_argmin) return "a reduction of the running fold is computed there";
+    if (q->inner || f->whole || f->kind == FOLD_argmax || f->kind == FOLD_argmin) return reduced_inside;
     const char *no = find_index(p, q, f, x->rank, x->dims, 1, f->in, &c->coord);
     if (no) return no;
     uint32_t inner = 0, kept = 0;

@@ -203,6 +203,23 @@ RECURS(masked_far, 1e-4, 0,                          /* the distance times a who
     w = g_where(g, mask_of(b, q->dims[1], 2), g2(g, OP_mul, g_matmul(g, q, k), w), number_of(b, 0));
     next(b);
     output(b, g_matmul(g, w, v));)
+/* One behind the other: the products that come to the second state differ along the axis that the first one's reading reduces. */
+RECURS(masked_stacked, 1e-4, 2,
+    Graph *g = b->g; Node *x = input(b, DT_f32, DIMS(2, 120, 24)); Node *k = input(b, DT_f32, DIMS(2, 24, 120));
+    for (int layer = 0; layer < 2; layer++) {
+        next(b);
+        Node *w = g_where(g, mask_of(b, x->dims[1], 0), g_matmul(g, x, k), number_of(b, 0));
+        next(b);
+        x = g2(g, OP_mul, g_matmul(g, w, x), number_of(b, 0.01));
+    }
+    output(b, x);)
+RECURS(state_spread, 1e-4, 0,
+    Graph *g = b->g; Node *q = input(b, DT_f32, DIMS(40, 16)), *k = input(b, DT_f32, DIMS(40, 16)), *v = input(b, DT_f32, DIMS(40, 20)), *u = input(b, DT_f32, DIMS(40, 16, 20));
+    next(b);
+    Node *s = recur(b, g2(g, OP_mul, g_unsqueeze(g, k, 2), g_unsqueeze(g, v, 1)), number_of(b, 0.75), 0, false);
+    Node *y = g_fold(g, FOLD_sum, g2(g, OP_mul, g_unsqueeze(g, q, 2), s), axis_bit(1), true);
+    next(b);
+    output(b, g2(g, OP_sub, u, y));)
 RECURS(masked_strictly, 2e-5, 0, attends(b, 2, 70, 16, 20, PLAIN, 5, false);)           /* without the place itself: stays a product of matrices */
 RECURS(masked_few, 2e-5, 0, attends(b, 2, 9, 16, 20, PLAIN, 0, false);)                 /* few places: products cost less */
 RECURS(masked_power, 2e-5, 0, attends(b, 4, 90, 16, 20, POWER, 0, true);)
@@ -370,7 +387,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_place), cmocka_unit_test(one_first), cmocka_unit_test(no_places), cmocka_unit_test(beside_sum), cmocka_unit_test(narrow), cmocka_unit_test(not_finite),
         cmocka_unit_test(state_head), cmocka_unit_test(state_rows), cmocka_unit_test(state_columns), cmocka_unit_test(state_one_step), cmocka_unit_test(state_in_double), cmocka_unit_test(random_graphs),
         cmocka_unit_test(masked), cmocka_unit_test(masked_symbol), cmocka_unit_test(masked_less), cmocka_unit_test(masked_number), cmocka_unit_test(masked_zero), cmocka_unit_test(masked_table),
-        cmocka_unit_test(masked_decay), cmocka_unit_test(masked_rising), cmocka_unit_test(masked_each), cmocka_unit_test(masked_distance), cmocka_unit_test(masked_power), cmocka_unit_test(masked_far), cmocka_unit_test(masked_strictly), cmocka_unit_test(masked_few), cmocka_unit_test(masked_u8), cmocka_unit_test(masked_bool), cmocka_unit_test(masked_bits), cmocka_unit_test(masked_u32), cmocka_unit_test(masked_i32), cmocka_unit_test(masked_far_u32), cmocka_unit_test(masked_long),
+        cmocka_unit_test(masked_decay), cmocka_unit_test(masked_rising), cmocka_unit_test(masked_each), cmocka_unit_test(masked_distance), cmocka_unit_test(masked_power), cmocka_unit_test(masked_far), cmocka_unit_test(masked_stacked), cmocka_unit_test(state_spread), cmocka_unit_test(masked_strictly), cmocka_unit_test(masked_few), cmocka_unit_test(masked_u8), cmocka_unit_test(masked_bool), cmocka_unit_test(masked_bits), cmocka_unit_test(masked_u32), cmocka_unit_test(masked_i32), cmocka_unit_test(masked_far_u32), cmocka_unit_test(masked_long),
         cmocka_unit_test(masked_kept), cmocka_unit_test(masked_normal), cmocka_unit_test(masked_normal_before), cmocka_unit_test(masked_quotient), cmocka_unit_test(masked_resets), cmocka_unit_test(masked_large), cmocka_unit_test(masked_in_double), cmocka_unit_test(chosen), cmocka_unit_test(random_masks),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
