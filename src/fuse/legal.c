@@ -269,7 +269,7 @@ const char *allow_places(Planner *p, Candidate *c)
         points *= (double)dim_hint(p->g, q->space[a]);
         if (!(rows >> a & 1)) columns *= (double)dim_hint(p->g, q->space[a]);
     }
-    if (!rows || rows >> last & 1) return no_row;
+    if (!rows || last < 0 || rows >> last & 1) return no_row;
     if (q->rows && q->rows != rows) return "it reduces other axes than the rows of the kernel";
     if (q->rows && q->step != c->n->step) return "one is computed in parts";
     if (!is_cut(c, x)) return "it reduces a part of an axis";

@@ -573,6 +573,7 @@ static void lower_places(Lowering *l)
         fold[n++] = fold_new(l, f);
     }
     int nl = rows_open(l, loop);
+    ASSERT(nl > 0);
     l->row_loop = NULL;
     l->point = l->cur;
     for (int i = 0; i < nl; i++) loop[i]->places = true;

@@ -120,4 +120,21 @@ __attribute__((unused)) static void check(void **state, void (*build)(Bench *b),
 
 /* Each operator of the model has an origin of its own: the unfused program keeps them apart. */
 static void next(Bench *b) { graph_origin(b->g, arena_fmt(b->a, "n%d", b->g->origin.n), "Op", ""); }
+
+/* What is read of a state of d x e numbers by q, k, v (and f: it keeps the sigmoid of f; or NULL), against a loop in double. */
+__attribute__((unused)) static void check_state(Arena *a, int steps, int nd, int ne, const float *q, const float *k, const float *v, const float *f, const float *y)
+{
+    double *c = NEWS(a, double, nd * ne);
+    for (int t = 0; t < steps; t++)
+        for (int e = 0; e < ne; e++) {
+            double want = 0, size = 0;
+            for (int d = 0; d < nd; d++) {
+                const double keep = f ? 1 / (1 + exp(-(double)f[t * nd + d])) : 1;
+                c[d * ne + e] = keep * c[d * ne + e] + (double)k[t * nd + d] * (double)v[t * ne + e];
+                want += (double)q[t * nd + d] * c[d * ne + e];
+                size += fabs((double)q[t * nd + d] * c[d * ne + e]);
+            }
+            if (fabs((double)y[t * ne + e] - want) > 4e-6 * (1 + size)) fail_msg("step %d, place %d: %.9g, wanted %.9g", t, e, (double)y[t * ne + e], want);
+        }
+}
 #endif

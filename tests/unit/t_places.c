@@ -69,6 +69,7 @@ static void test_values(void **state)
 {
     (void)state;
     static const Shape shape[] = {
+        { 1, 1, 1, 1, 1, 1, 1, 0, 1 },       /* one of all */
         { 1, 20, 6, 9, 20, 3, 1, 1, 20 },    /* one channel each */
         { 1, 130, 5, 17, 130, 5, 1, 2, 130 },/* the same; a window wider than what is left of a tile */
         { 1, 12, 4, 7, 70, 1, 1, 0, 1 },     /* places that lie together; lanes left over */

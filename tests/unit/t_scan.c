@@ -210,18 +210,7 @@ static void linear_item(Ctx *cx, void *arg)
     Tensor got = { 0 };
     assert_int_equal(segment_kernels(s), 1);
     segment_run(cx, b->a, s, b->in, NULL, &got, NULL, NULL);
-    const float *q = b->in[0].data, *k = b->in[1].data, *v = b->in[2].data, *y = got.data;
-    double *c = NEWS(b->a, double, D * E);
-    for (int t = 0; t < S; t++)
-        for (int e = 0; e < E; e++) {
-            double want = 0, size = 0;
-            for (int d = 0; d < D; d++) {
-                c[d * E + e] += (double)k[t * D + d] * (double)v[t * E + e];
-                want += (double)q[t * D + d] * c[d * E + e];
-                size += fabs((double)q[t * D + d] * c[d * E + e]);
-            }
-            if (fabs((double)y[t * E + e] - want) > 4e-6 * (1 + size)) fail_msg("step %d, place %d: %.9g, wanted %.9g", t, e, (double)y[t * E + e], want);
-        }
+    check_state(b->a, S, D, E, b->in[0].data, b->in[1].data, b->in[2].data, NULL, got.data);
     segment_free(s);
     arena_free(b->a);
 }
