@@ -137,4 +137,16 @@ __attribute__((unused)) static void check_state(Arena *a, int steps, int nd, int
             if (fabs((double)y[t * ne + e] - want) > 4e-6 * (1 + size)) fail_msg("step %d, place %d: %.9g, wanted %.9g", t, e, (double)y[t * ne + e], want);
         }
 }
+
+/* What a random graph is made of: each draw is the next word of the seed. A rank of 1 to 3 with its sizes, some of which are symbols (sym: their names, or NULL). */
+static uint64_t seed_now;
+__attribute__((unused)) static uint64_t seed_draw(uint64_t *at, uint64_t n) { return random_word(seed_now, (*at)++) % n; }
+__attribute__((unused)) static int draw_sizes(Bench *b, uint64_t *at, int *axis, int64_t dims[3], const char *sym[3])
+{
+    static const int64_t sizes[] = { 1, 2, 3, 7, 16, 17, 33, 64, 100 };
+    const int rank = 1 + (int)seed_draw(at, 3);
+    *axis = (int)seed_draw(at, (uint64_t)rank);
+    for (int k = 0; k < rank; k++) { dims[k] = sizes[seed_draw(at, COUNT_OF(sizes))]; sym[k] = seed_draw(at, 3) == 0 ? arena_fmt(b->a, "n%d", k) : NULL; }
+    return rank;
+}
 #endif

@@ -90,26 +90,22 @@ static void state_in_double(void **state)
 }
 
 /* Any float type, axis, direction and length; sometimes two of them, sometimes sizes that are symbols. */
-static uint64_t seed_now;
-static uint64_t draw(uint64_t *at, uint64_t n) { return random_word(seed_now, (*at)++) % n; }
 static void random_graph(Bench *b)
 {
     static const DType types[] = { DT_f32, DT_f32, DT_f64, DT_f16, DT_bf16 };
-    static const int64_t sizes[] = { 1, 2, 3, 7, 16, 17, 33, 64, 100 };
     uint64_t at = 0;
-    int rank = 1 + (int)draw(&at, 3), axis = (int)draw(&at, (uint64_t)rank);
     int64_t dims[3];
-    const char *sym[3] = { NULL };
-    for (int k = 0; k < rank; k++) { dims[k] = sizes[draw(&at, COUNT_OF(sizes))]; if (draw(&at, 3) == 0) sym[k] = arena_fmt(b->a, "n%d", k); }
-    DType t = types[draw(&at, COUNT_OF(types))];
+    const char *sym[3];
+    int axis, rank = draw_sizes(b, &at, &axis, dims, sym);
+    DType t = types[seed_draw(&at, COUNT_OF(types))];
     Node *x = input_of(b, t, rank, dims, sym), *f = input_of(b, t, rank, dims, sym);
     next(b);
     Node *y = g2(b->g, OP_add, x, g_cast(b->g, number_of(b, 1), t));
-    for (int k = 0; k < 1 + (int)draw(&at, 2); k++) {
-        y = recur(b, y, draw(&at, 2) ? fading(b, f) : g_cast(b->g, number_of(b, 0.5), t), axis, draw(&at, 2));
-        if (draw(&at, 2)) y = g2(b->g, OP_sub, y, x);
-        if (draw(&at, 3) == 0) y = g_scan(b->g, FOLD_max, y, axis, draw(&at, 2), draw(&at, 2));
-        if (draw(&at, 3) == 0) output(b, y);
+    for (int k = 0; k < 1 + (int)seed_draw(&at, 2); k++) {
+        y = recur(b, y, seed_draw(&at, 2) ? fading(b, f) : g_cast(b->g, number_of(b, 0.5), t), axis, seed_draw(&at, 2));
+        if (seed_draw(&at, 2)) y = g2(b->g, OP_sub, y, x);
+        if (seed_draw(&at, 3) == 0) y = g_scan(b->g, FOLD_max, y, axis, seed_draw(&at, 2), seed_draw(&at, 2));
+        if (seed_draw(&at, 3) == 0) output(b, y);
     }
     output(b, g1(b->g, OP_neg, y));
 }
@@ -357,9 +353,9 @@ static void chosen(void **state)
 static void random_masked(Bench *b)
 {
     uint64_t at = 0;
-    const int64_t heads = 1 + (int64_t)draw(&at, 4), steps = 1 + (int64_t)draw(&at, 120), d = 1 + (int64_t)draw(&at, 20), e = 1 + (int64_t)draw(&at, 40);
-    const int form = (int)draw(&at, FORMS), style = (int)draw(&at, 6);
-    attends(b, heads, steps, d, e, form, style, form != TABLE && draw(&at, 2));
+    const int64_t heads = 1 + (int64_t)seed_draw(&at, 4), steps = 1 + (int64_t)seed_draw(&at, 120), d = 1 + (int64_t)seed_draw(&at, 20), e = 1 + (int64_t)seed_draw(&at, 40);
+    const int form = (int)seed_draw(&at, FORMS), style = (int)seed_draw(&at, 6);
+    attends(b, heads, steps, d, e, form, style, form != TABLE && seed_draw(&at, 2));
 }
 
 static void random_masks(void **state)

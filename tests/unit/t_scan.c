@@ -223,28 +223,24 @@ static void linear_in_double(void **state)
 }
 
 /* Any element type, kind, axis, direction and length; sometimes two of them, sometimes sizes that are symbols. */
-static uint64_t seed_now;
-static uint64_t draw(uint64_t *at, uint64_t n) { return random_word(seed_now, (*at)++) % n; }
 static void random_graph(Bench *b)
 {
     static const DType types[] = { DT_f32, DT_f32, DT_f64, DT_f16, DT_bf16, DT_i32, DT_i64, DT_u8, DT_u32, DT_u64, DT_i16 };
     static const FoldKind kinds[] = { FOLD_sum, FOLD_sum, FOLD_max, FOLD_min, FOLD_prod };
-    static const int64_t sizes[] = { 1, 2, 3, 7, 16, 17, 33, 64, 100 };
     uint64_t at = 0;
-    int rank = 1 + (int)draw(&at, 3), axis = (int)draw(&at, (uint64_t)rank);
     int64_t dims[3];
-    const char *sym[3] = { NULL };
-    for (int k = 0; k < rank; k++) { dims[k] = sizes[draw(&at, COUNT_OF(sizes))]; if (draw(&at, 3) == 0) sym[k] = arena_fmt(b->a, "n%d", k); }
-    DType t = types[draw(&at, COUNT_OF(types))];
+    const char *sym[3];
+    int axis, rank = draw_sizes(b, &at, &axis, dims, sym);
+    DType t = types[seed_draw(&at, COUNT_OF(types))];
     Node *x = input_of(b, t, rank, dims, sym);
     next(b);
     Node *y = g2(b->g, OP_add, x, g_cast(b->g, number_of(b, 1), t));
-    for (int k = 0; k < 1 + (int)draw(&at, 2); k++) {
-        FoldKind kind = kinds[draw(&at, COUNT_OF(kinds))];
+    for (int k = 0; k < 1 + (int)seed_draw(&at, 2); k++) {
+        FoldKind kind = kinds[seed_draw(&at, COUNT_OF(kinds))];
         if (kind == FOLD_prod && dtype_is_float(t)) y = g2(b->g, OP_min, g2(b->g, OP_max, y, g_cast(b->g, number_of(b, -1), t)), g_cast(b->g, number_of(b, 1), t));
-        y = running(b, kind, y, axis, (int)draw(&at, 4));
-        if (draw(&at, 2)) y = g2(b->g, OP_sub, y, x);
-        if (draw(&at, 3) == 0) output(b, y);
+        y = running(b, kind, y, axis, (int)seed_draw(&at, 4));
+        if (seed_draw(&at, 2)) y = g2(b->g, OP_sub, y, x);
+        if (seed_draw(&at, 3) == 0) output(b, y);
     }
     output(b, g1(b->g, OP_neg, y));
 }
