@@ -246,9 +246,10 @@ static bool columns_lie_along(Planner *p, const Node *f, int column)
     return reads_along_column(p, f->in[0], idx, var, &steps);
 }
 
-/* A reduction of what a contraction and its epilogue come to, over all places of a block of columns, which one thread then computes one after the other. */
 /* At least, where there is something to share: columns whose blocks threads take, and those of the last axis, as fewer have kernels of their own kind (kir/half.c). */
 enum { PLACE_COLUMNS = 128, PLACE_LAST = 48, PLACE_WORK = 1 << 16 };
+
+/* A reduction of what a contraction and its epilogue come to, over all places of a block of columns, which one thread then computes one after the other. */
 const char *allow_places(Planner *p, Candidate *c)
 {
     static const char no_row[] = "a tile of a contraction holds no whole row to reduce";

@@ -211,7 +211,7 @@ Node *g_recurrence(Graph *g, Node *x, Node *factor, int axis, bool reverse)
         fail(g->cx, E_INVALID, "a recurrence of %s and %s; one type of floats is wanted", dtype_info[x->dt].name, dtype_info[factor->dt].name);
     Dim *dims[MAX_RANK];
     int rank = dims_broadcast(g, x->rank, x->dims, factor->rank, factor->dims, dims);
-    if (axis < 0 || axis >= rank) fail(g->cx, E_INVALID, "a recurrence along axis %d of %s", axis, dims_str(g, rank, dims));
+    if (axis < 0 || axis >= rank) fail(g->cx, E_INVALID, "a recurrence along axis %d of %s; one of its axes is wanted", axis, dims_str(g, rank, dims));
     for (int i = 0; i < 2; i++) {
         in[i] = g_expand(g, in[i], rank, dims);
         if (reverse) in[i] = g_flip(g, in[i], axis);
