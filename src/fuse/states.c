@@ -9,6 +9,7 @@
  * it is the largest of the row's own. Where signs prove that r never rises, as with running sums of what is not above 0, -r takes its place. The state's kernel is that of running folds (kir/scan.c). */
 #include "fuse/fuse.h"
 
+#include <float.h>
 #include <math.h>
 
 enum { NONE = 31, INNER_VAR = MAX_RANK, MOST_FACTORS = 24, MOST_COEFS = 4, STATE_MOST_NUMBERS = 1 << 16 };     /* INNER_VAR: the variable of the sum inside; numbers of a state that a cache holds */
@@ -463,7 +464,7 @@ static Powers powers_made(State *s)
     if (r->dt != l->dt) { r = g_cast(g, r, DT_f64); l = g_cast(g, l, DT_f64); }
     if (never_rises(s)) {
         s->form = "running form: it fades by a factor that signs prove to be 1 at most";
-        Node *step = g2(g, OP_sub, r, earlier(s, r));
+        Node *step = g2(g, OP_sub, r, g2(g, OP_max, earlier(s, r), g_scalar(g, r->dt, r->dt == DT_f64 ? -DBL_MAX : -FLT_MAX)));     /* what has come to -inf stays there, and is 0 */
         if (l->op != OP_neg || l->in[0] != r) return (Powers){ power(g, step), power(g, g2(g, OP_add, r, l)), NULL };
         return (Powers){ power(g, g2(g, OP_add, step, g2(g, OP_add, r, l))), NULL, NULL };       /* r + l is 0, or no number */
     }

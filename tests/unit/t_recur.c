@@ -276,6 +276,28 @@ RECURS(masked_quotient, 2e-5, 0,                     /* divided by something of 
     output(b, g_matmul(g, w, v));)
 RECURS(masked_resets, 2e-5, 0,                       /* a decay of 0 (its logarithm is -inf): what comes after is no number, in either form */
     float *v; Node *y = masked_of(b, 1, 60, 16, 20, DECAY, 0, false); v = b->in[3].data; v[41] = INFINITY; output(b, y);)
+/* Exponents of rows and of places that are no differences, of which one or the other is -inf: these weights are 0, and no other. */
+static void masked_closes(Bench *b, bool rises, int from, int64_t d)
+{
+    Graph *g = b->g;
+    Node *q = input(b, DT_f32, DIMS(2, 70, 16)), *k = input(b, DT_f32, DIMS(2, 70, 16)), *v = input(b, DT_f32, DIMS(2, 70, 20)), *gate = input_of(b, DT_f32, 3, (int64_t[]){ 2, 70, d }, NULL), *place = input_of(b, DT_f32, 3, (int64_t[]){ 2, 70, d }, NULL);
+    float *closed = b->in[3].data, *none = b->in[4].data;
+    for (int64_t n = 0; n < d; n++) closed[from * d + n] = none[33 * d + n] = none[(70 + 20) * d + n] = none[70 * d + n] = -INFINITY;
+    next(b);
+    gate = g2(g, OP_mul, gate, number_of(b, 0.2)); place = g2(g, OP_mul, place, number_of(b, 0.2));
+    Node *r = rises ? gate : g_scan(g, FOLD_sum, g2(g, OP_min, gate, number_of(b, 0)), 1, false, false), *mask = mask_of(b, q->dims[1], 0), *low = number_of(b, -INFINITY), *w;
+    next(b);
+    Node *x = g2(g, OP_add, g_unsqueeze(g, r, 2), g_unsqueeze(g, place, 1));
+    x = g1(g, OP_exp, g_where(g, g_unsqueeze(g, mask, 2), x, low));
+    w = g_fold(g, FOLD_sum, g2(g, OP_mul, g2(g, OP_mul, g_unsqueeze(g, q, 2), g_unsqueeze(g, k, 1)), x), axis_bit(3), false);
+    next(b);
+    output(b, g_matmul(g, w, v));
+}
+RECURS(masked_closed, 2e-5, 0, masked_closes(b, false, 41, 1);)
+RECURS(masked_closed_first, 2e-5, 0, masked_closes(b, false, 0, 1);)
+RECURS(masked_closed_each, 2e-5, 0, masked_closes(b, false, 41, 16);)
+RECURS(masked_closed_pivot, 1e-4, 0, masked_closes(b, true, 41, 1);)
+RECURS(masked_closed_row, 1e-4, 0, masked_closes(b, true, 0, 16);)
 RECURS(masked_large, 1e-3, 0,                        /* a weight that no float holds, and after it ordinary ones */
     float *v; Node *y = masked_of(b, 1, 60, 16, 20, RISING, 0, false); v = b->in[3].data; v[30] = 150; v[31] = -150; v[50] = -800; v[51] = 790; output(b, y);)
 
@@ -372,7 +394,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(state_head), cmocka_unit_test(state_rows), cmocka_unit_test(state_columns), cmocka_unit_test(state_one_step), cmocka_unit_test(state_in_double), cmocka_unit_test(random_graphs),
         cmocka_unit_test(masked), cmocka_unit_test(masked_symbol), cmocka_unit_test(masked_less), cmocka_unit_test(masked_number), cmocka_unit_test(masked_zero), cmocka_unit_test(masked_table),
         cmocka_unit_test(masked_decay), cmocka_unit_test(masked_rising), cmocka_unit_test(masked_each), cmocka_unit_test(masked_distance), cmocka_unit_test(masked_power), cmocka_unit_test(masked_far), cmocka_unit_test(masked_stacked), cmocka_unit_test(state_spread), cmocka_unit_test(masked_strictly), cmocka_unit_test(masked_few), cmocka_unit_test(masked_u8), cmocka_unit_test(masked_bool), cmocka_unit_test(masked_bits), cmocka_unit_test(masked_u32), cmocka_unit_test(masked_i32), cmocka_unit_test(masked_far_u32), cmocka_unit_test(masked_long),
-        cmocka_unit_test(masked_kept), cmocka_unit_test(masked_normal), cmocka_unit_test(masked_normal_before), cmocka_unit_test(masked_quotient), cmocka_unit_test(masked_resets), cmocka_unit_test(masked_large), cmocka_unit_test(masked_in_double), cmocka_unit_test(chosen), cmocka_unit_test(random_masks),
+        cmocka_unit_test(masked_kept), cmocka_unit_test(masked_normal), cmocka_unit_test(masked_normal_before), cmocka_unit_test(masked_quotient), cmocka_unit_test(masked_resets), cmocka_unit_test(masked_closed), cmocka_unit_test(masked_closed_first), cmocka_unit_test(masked_closed_each), cmocka_unit_test(masked_closed_pivot), cmocka_unit_test(masked_closed_row), cmocka_unit_test(masked_large), cmocka_unit_test(masked_in_double), cmocka_unit_test(chosen), cmocka_unit_test(random_masks),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
