@@ -244,7 +244,7 @@ static void main_guarded(Ctx *cx, void *arg)
         fail(cx, E_INVALID, "%s takes %s, found '%s' too", k->name, k->most ? k->args : "no argument", c->arg[k->most]);
     if (flag_given(c, FLAG_device)) cx->opt.target = flag_value(c, FLAG_device);
     cx->opt.rules = flag_given(c, FLAG_rules) ? flag_value(c, FLAG_rules) : cx->opt.rules;
-    cx->opt.allow = flag_given(c, FLAG_allow) ? flag_value(c, FLAG_allow) : flag_given(c, FLAG_fast) ? "finite,reassoc,wide,winograd" : cx->opt.allow;
+    cx->opt.allow = flag_given(c, FLAG_allow) ? flag_value(c, FLAG_allow) : flag_given(c, FLAG_fast) ? "finite,reassoc,wide,winograd,flush" : cx->opt.allow;
     cx->opt.threads = flag_int(c, FLAG_threads, cx->opt.threads, 1);
     x->status = k->fn(c);
 }

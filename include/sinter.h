@@ -196,7 +196,7 @@ typedef struct sn_options {
     const char *device;                 /* where kernels run: "cpu", or another target ("sinter ops" lists them), as NAME or NAME:N for its device N; NULL: the CPU */
     int32_t background;                 /* 1: runs never wait for a compiler, see below. Without effect with check, and on devices that cannot say what is there (CUDA) */
     const char *rules;                  /* file of further rewriting and fusion rules: docs/fusion.md; NULL: none. FORMAT when it is wrong */
-    const char *allow;                  /* what rules may assume: "finite,reassoc,wide,winograd,bf16" or some of these; NULL: only what changes no bit */
+    const char *allow;                  /* what rules may assume: "finite,reassoc,wide,winograd,flush,bf16" or some of these; NULL: only what changes no bit */
 } sn_options;
 
 /* Makes a program of a model, which is borrowed while the program lives. Kernels depend on the inputs' sizes where the model leaves them open, so they

@@ -178,6 +178,8 @@ char *path_dir(Arena *a, const char *path);              /* "." when there is no
 char *path_real(Arena *a, const char *path);             /* absolute, links resolved; NULL when there is no such file */
 double time_now(void);                  /* seconds, monotonic */
 int cpu_count(void);                    /* by affinity mask and cgroup limit, at least 1 */
+uint64_t float_flush(void);             /* from here on numbers below the normal ones are 0 in this thread, what is read and what comes out; returns the mode before */
+void float_mode(uint64_t mode);         /* puts it back */
 bool cpu_splits_vectors(void);          /* Do vectors of 512 bits pass through units of 256, two to each of them? */
 void memory_huge(void *p, size_t n);    /* large pages for what lies wholly in there, where the system gives such */
 int64_t memory_total(void);             /* bytes; by cgroup limit where there is one */

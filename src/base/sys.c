@@ -274,6 +274,28 @@ int cpu_count(void)
     return n < 1 ? 1 : n;
 }
 
+#if defined __SSE2__
+uint64_t float_flush(void)
+{
+    unsigned mode = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(mode | 0x8040);       /* results, operands */
+    return mode;
+}
+void float_mode(uint64_t mode) { __builtin_ia32_ldmxcsr((unsigned)mode); }
+#elif defined __aarch64__
+void float_mode(uint64_t mode) { __asm__ volatile("msr fpcr, %0" : : "r"(mode) : "memory"); }
+uint64_t float_flush(void)
+{
+    uint64_t mode;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
+    float_mode(mode | 1 << 24);
+    return mode;
+}
+#else
+uint64_t float_flush(void) { return 0; }
+void float_mode(uint64_t mode) { (void)mode; }
+#endif
+
 int64_t memory_total(void)
 {
     double bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);

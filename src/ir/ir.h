@@ -309,7 +309,7 @@ typedef struct Binding { const char *name; Node *node; double number; uint32_t a
 Node *expr_build(Graph *g, const char *text, int n, const Binding *b);
 
 /* ---- rules.c, rewrite.c: algebraic rules (rules.def and the user's file) ---------------------------------------------------------------- */
-enum { RULE_FINITE = 1, RULE_REASSOC = 2, RULE_WIDE = 4, RULE_BF16 = 8, RULE_WINOGRAD = 16 };   /* what a rule needs leave for: see rules.def; operands of contractions rounded to bfloat16; sums of differences (fuse/winograd.c) */
+enum { RULE_FINITE = 1, RULE_REASSOC = 2, RULE_WIDE = 4, RULE_BF16 = 8, RULE_WINOGRAD = 16, RULE_FLUSH = 32 };   /* what a rule needs leave for: see rules.def; operands of contractions rounded to bfloat16; sums of differences (fuse/winograd.c); what rt/dev_cpu.c does, no rule */
 typedef struct RuleSet RuleSet;
 /* The stock rules, and the RULE rows of a file (NULL: none), which are checked. Raises FORMAT for a row that is wrong. Constant afterwards. */
 RuleSet *rules_new(Ctx *cx, Arena *a, const char *file);

@@ -305,7 +305,7 @@ static void rule_check(Ctx *cx, const Rule *r)
 }
 
 /* ---- leave ---------------------------------------------------------------------------------------------------------------------------- */
-static const struct { const char *word; unsigned bit; } leave_table[] = { { "finite", FINITE }, { "reassoc", REASSOC }, { "wide", WIDE }, { "winograd", RULE_WINOGRAD }, { "bf16", RULE_BF16 } };
+static const struct { const char *word; unsigned bit; } leave_table[] = { { "finite", FINITE }, { "reassoc", REASSOC }, { "wide", WIDE }, { "winograd", RULE_WINOGRAD }, { "flush", RULE_FLUSH }, { "bf16", RULE_BF16 } };
 
 unsigned rules_leave(Ctx *cx, const char *list)
 {
@@ -313,7 +313,7 @@ unsigned rules_leave(Ctx *cx, const char *list)
     for (const char *s = list; s && *s;) {
         size_t n = strcspn(s, ","), i = 0;
         while (i < COUNT_OF(leave_table) && (strlen(leave_table[i].word) != n || memcmp(leave_table[i].word, s, n) != 0)) i++;
-        if (i == COUNT_OF(leave_table)) fail(cx, E_INVALID, "'%.*s' is nothing that can be allowed; wanted finite, reassoc, wide, winograd or bf16, with commas between", (int)n, s);
+        if (i == COUNT_OF(leave_table)) fail(cx, E_INVALID, "'%.*s' is nothing that can be allowed; wanted finite, reassoc, wide, winograd, flush or bf16, with commas between", (int)n, s);
         leave |= leave_table[i].bit;
         s += n + (s[n] == ',');
     }

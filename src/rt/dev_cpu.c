@@ -45,6 +45,7 @@ struct Device {
     Builder *builder;
     Pool *pool;
     int threads;
+    bool flush; /* kernels take numbers below the normal ones for 0: the user's leave */
     pthread_mutex_t lock; /* over lanes, about and library */
     Lane *free_lanes;
     Lib *lib; /* once it was asked for */
@@ -91,6 +92,7 @@ static Status cpu_open(Device **out, const Options *opt, RtError *e)
     snprintf(d->library_name, sizeof d->library_name, "%s", opt->dnnl ? opt->dnnl : "");
     Status st = builder_open(&d->builder, opt, NULL, e);
     d->threads = opt->threads > 0 ? opt->threads : cpu_count();
+    d->flush = list_has(opt->allow, "flush");
     if (!st && !(d->pool = pool_new(d->threads)))
         st = rt_fail(e, E_NOMEM, "no memory for %d threads", d->threads);
     if (st)
@@ -263,7 +265,7 @@ typedef struct LaunchRun {
     KernelFn fn;
     Lane *lane;
     volatile int *cancel;
-    bool timed;
+    bool flush, timed;
     double seconds; /* on the caller's thread ... */
     int64_t done; /* ... for so much of total */
 } LaunchRun;
@@ -277,7 +279,10 @@ static void launch_part(void *arg, int64_t lo, int64_t hi, int slot)
         return;
     bool timed = r->timed && slot == 0;
     double begin = timed ? time_now() : 0;
+    uint64_t mode = r->flush ? float_flush() : 0;
     r->fn(r->launch->buf, r->launch->arg, s->scratch, lo, hi, s->err);
+    if (r->flush)
+        float_mode(mode);
     if (timed) {
         r->seconds += time_now() - begin;
         r->done += hi - lo;
@@ -417,7 +422,9 @@ static Status cpu_run(Device *d, int n, const Launch *list, int threads, volatil
         if (l->host) {
             st = launch_host(l, e);
         } else if (l->total > 0) {
-            LaunchRun r = { .launch = l, .fn = kernel_fn(l->kernel), .lane = lane, .cancel = cancel };
+            LaunchRun r = {
+                .launch = l, .fn = kernel_fn(l->kernel), .lane = lane, .cancel = cancel, .flush = d->flush
+            };
             bool paced =
                 l->pace && l->grain < l->total && threads > 1 && (shares || l->pace->runs >= PACE_SHARED);
             r.timed = paced && l->pace->runs >= PACE_WARM && l->pace->runs < PACE_ALONE;

@@ -423,6 +423,36 @@ static void test_environment_untouched(void **state)
 #endif
 }
 
+/* With leave what is below the normal numbers is 0, on all threads; and the caller's own mode is what it was. */
+static void test_flush_with_leave(void **state)
+{
+    (void)state;
+#if defined __SSE2__
+    enum { N = 1 << 18 };
+    for (int mode = MODE_unfused; mode <= MODE_fused; mode++) {
+        unsigned before = _mm_getcsr() & 0xffc0;
+        volatile float tiny = 1e-40f, one = 1;
+        Trial r;
+        trial_open(&r, (TrialMode)mode, OPSET(18) "g (float[262144] x, float[262144] e) => (float[262144] y, float[262144] z) <float big = {1e30}> { y = Mul(x, big) a = Exp(e) z = Mul(a, big) }");
+        r.cx.opt.allow = "reassoc,flush";
+        r.threads = r.cx.opt.threads = 2;
+        trial_inputs(&r, "f32[262144] -1e-40; f32[262144] -95");
+        for (int run = 0; run < 2; run++) {
+            run_or_fail(&r);
+            assert_int_equal(_mm_getcsr() & 0xffc0, before);
+            assert_true(tiny * one > 0);
+            for (int i = 0; i < N; i++) {
+                const float y = ((const float *)r.out[0].data)[i], z = ((const float *)r.out[1].data)[i];
+                if (y != 0 || !signbit(y) || z != 0) fail_msg("run %d, element %d: %g and %g, wanted -0 and 0", run, i, (double)y, (double)z);
+            }
+        }
+        trial_close(&r);
+    }
+#else
+    print_message("skipped: no MXCSR on this machine\n");
+#endif
+}
+
 /* ---- the cache of kernels -------------------------------------------------------------------------------------------------------------------------------- */
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *f)
 {
@@ -497,7 +527,7 @@ int main(void)
         cmocka_unit_test(test_sizes_change), cmocka_unit_test(test_few_compilations), cmocka_unit_test(test_many_operands), cmocka_unit_test(test_many_results),
         cmocka_unit_test(test_long_chain), cmocka_unit_test(test_long_chain_of_attentions), cmocka_unit_test(test_growing_constants), cmocka_unit_test(test_random_is_not_merged), cmocka_unit_test(test_bodies),
         cmocka_unit_test(test_threads_same_bits), cmocka_unit_test(test_callers_at_once), cmocka_unit_test(test_run_after_fork),
-        cmocka_unit_test(test_environment_untouched), cmocka_unit_test(test_cache_hits), cmocka_unit_test(test_report_names_operators),
+        cmocka_unit_test(test_environment_untouched), cmocka_unit_test(test_flush_with_leave), cmocka_unit_test(test_cache_hits), cmocka_unit_test(test_report_names_operators),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
