@@ -112,7 +112,7 @@ void segment_prepare(Ctx *cx, Segment *s, const int64_t *syms);
 int segment_kernels(const Segment *s);
 int segment_outputs(const Segment *s);
 int segment_symbols(const Segment *s);
-void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds, SegmentEvidence *e);
+void segment_evidence(Ctx *cx, Arena *a, Segment *s, const double *seconds, SegmentEvidence *e);
 
 /* ---- aot.c: a model as a C file of its own ---------------------------------------------------------------------------------------------------------- */
 typedef enum AotWeights { AOT_FILE, AOT_BIN, AOT_POINTER } AotWeights;       /* in the C file; beside it, linked in; beside it, given by the caller */

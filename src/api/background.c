@@ -26,7 +26,11 @@ enum { LOWER = 10, WAIT_MS = 20 };
 static void segment_compile(Background *b, Segment *s)
 {
     s->build_error = (RtError){ .launch = -1 };
-    Status st = s->target->api->build(s->target->device, s->target->prelude, s->ntext, s->text, s->out, &s->times.build, &b->stop, &s->build_error);
+    BuildStats stats = s->times.build;
+    Status st = s->target->api->build(s->target->device, s->target->prelude, s->ntext, s->text, s->out, &stats, &b->stop, &s->build_error);
+    pthread_mutex_lock(&s->lock);
+    s->times.build = stats;
+    pthread_mutex_unlock(&s->lock);
     atomic_store_explicit(&s->state, st == E_OK ? SEG_compiled : SEG_failed, memory_order_release);
 }
 

@@ -52,9 +52,8 @@ static void kernel_moves(Arena *a, const Segment *s, const Part *p, KernelEviden
 }
 
 /* Bytes that a kernel's buffers hold: each once, what it reads and what it writes. A piece of a join counts with what it writes. */
-static void kernel_traffic(const Segment *s, const Part *p, KernelEvidence *k)
+static void kernel_traffic(const Part *p, const int64_t *syms, KernelEvidence *k)
 {
-    const int64_t *syms = s->last_syms;
     if (!p->loops) {
         const Node *call = p->sub->node[0];
         for (int i = 0; i < call->nin; i++) k->read_bytes += node_bytes(call->in[i], syms);
@@ -72,10 +71,15 @@ static void kernel_traffic(const Segment *s, const Part *p, KernelEvidence *k)
     }
 }
 
-void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds, SegmentEvidence *e)
+void segment_evidence(Ctx *cx, Arena *a, Segment *s, const double *seconds, SegmentEvidence *e)
 {
     const Graph *g = s->g;
+    int64_t *syms = NEWS(a, int64_t, g->sym.n + 1);
+    pthread_mutex_lock(&s->lock);       /* others may run it, or compile it, meanwhile */
     *e = s->times;
+    e->temp_bytes = s->last_temp;
+    memcpy(syms, s->last_syms, sizeof *syms * (size_t)g->sym.n);
+    pthread_mutex_unlock(&s->lock);
     KernelEvidence *k = NEWS(a, KernelEvidence, s->npart + 1);
     e->nkernel = s->npart;
     e->kernel = k;
@@ -99,7 +103,7 @@ void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds
         k[i].seconds = seconds ? seconds[i] : 0;
         kernel_operators(a, s, p, &k[i]);
         kernel_moves(a, s, p, &k[i]);
-        kernel_traffic(s, p, &k[i]);
+        kernel_traffic(p, syms, &k[i]);
         if (!k[i].once && !p->join_mate && !k[i].joined) e->launches++;
     }
     const char **refusal = NEWS(a, const char *, s->plan->refusal.n + 1), **guard = NEWS(a, const char *, g->guard.n + 1);
@@ -137,7 +141,6 @@ void segment_evidence(Ctx *cx, Arena *a, const Segment *s, const double *seconds
     e->carrier = carrier;
     e->refusal = refusal;
     e->guard = guard; e->nguard = g->guard.n;
-    e->temp_bytes = s->last_temp;
     e->const_bytes = s->once_bytes;
     if (s->interpreted) {
         KernelEvidence *one = NEW(a, KernelEvidence);

@@ -18,7 +18,7 @@ struct Step {
     const char *why;                    /* it ends here */
     double import_s;
     double *seconds;                    /* by kernel, median of profiled runs */
-    Step *child, *next;                 /* first of those that may follow; next sibling */
+    Step *before, *child, *next;        /* NULL: the first; first of those that may follow; next sibling */
 };
 
 struct Program {
@@ -31,7 +31,7 @@ struct Program {
     Step *root;                         /* alternatives for the first step */
     int nstep;
     VEC(Arena *) traces;
-    VEC(Step *) path;                   /* of the last run */
+    Step *_Atomic last;                 /* where the last run ended: read while others run */
 };
 
 /* ---- making -------------------------------------------------------------------------------------------------------------------------------- */
@@ -141,6 +141,7 @@ static Step *step_hang(Ctx *cx, Walk *w, Graph *g, const Call *call, const int *
 {
     arena_bind(w->p->arena, cx);
     Step *s = NEW(w->p->arena, Step);
+    s->before = w->path.n ? w->path.at[w->path.n - 1] : NULL;
     s->memory = w->trace; s->call = call; s->call_in = call_in; s->why = why;
     s->import_s = time_now() - w->traced_at;
     if (guard_call(cx, step_make, &(StepMaking){ w, g, s }) != E_OK) { segment_free(s->seg); fail_again(cx); }
@@ -294,12 +295,7 @@ static void walk(Ctx *cx, Program *p, Arena *a, const Tensor *in, Tensor *out, c
     Finding f = { &w, NULL, NULL };
     pthread_mutex_lock(&p->lock);
     Status st = guard_call(cx, find_guarded, &f);
-    if (st == E_OK) {
-        vec_push(a, &w.path, f.last);
-        arena_bind(p->arena, cx);
-        p->path.n = 0;
-        for (int i = 0; i < w.path.n; i++) vec_push(p->arena, &p->path, w.path.at[i]);
-    }
+    if (st == E_OK) p->last = f.last;
     pthread_mutex_unlock(&p->lock);
     if (st != E_OK) fail_again(cx);
     if (prepare_only) {
@@ -329,6 +325,17 @@ void program_prepare(Ctx *cx, Program *p, const Tensor *in)
 void program_run(Ctx *cx, Program *p, Arena *a, const Tensor *in, Tensor *out, const size_t *out_bytes)
 {
     walk(cx, p, a, in, out, out_bytes, false, false);
+}
+
+/* The steps of the last run, in order. */
+static Step **path_of(Program *p, Arena *a, int *n)
+{
+    Step *last = p->last;
+    *n = 0;
+    for (Step *s = last; s; s = s->before) ++*n;
+    Step **path = NEWS(a, Step *, *n + 1);
+    for (int i = *n; last; last = last->before) path[--i] = last;
+    return path;
 }
 
 /* ---- evidence ------------------------------------------------------------------------------------------------------------------------------------ */
@@ -395,7 +402,8 @@ static void profile_guarded(Ctx *cx, void *arg)
     Profile *f = arg;
     Program *p = f->res.p;
     Arena *a = f->res.arena;
-    int nout = p->graph->nout, total = 0, runs = f->runs;
+    int nout = p->graph->nout, total = 0, runs = f->runs, steps = 0;
+    Step **path = NULL;
     size_t *bytes = NULL;
     if (!p->shared->api->host_memory) resident_make(cx, &f->res);
     else {
@@ -410,11 +418,12 @@ static void profile_guarded(Ctx *cx, void *arg)
         for (int i = 0; i < nout; i++) { out[i].far = f->res.out[i].far; out[i].data = f->res.out[i].data; }
         walk(cx, p, own, f->res.in, out, bytes, true, false);
         total = 0;
-        for (int i = 0; i < p->path.n; i++) total += segment_kernels(p->path.at[i]->seg);
+        path = path_of(p, a, &steps);
+        for (int i = 0; i < steps; i++) total += segment_kernels(path[i]->seg);
         double *s = NEWS(a, double, total + 1);
         int k = 0;
-        for (int i = 0; i < p->path.n; i++)
-            for (int j = 0; j < segment_kernels(p->path.at[i]->seg); j++) device[r] += s[k++] = p->path.at[i]->seconds[j];
+        for (int i = 0; i < steps; i++)
+            for (int j = 0; j < segment_kernels(path[i]->seg); j++) device[r] += s[k++] = path[i]->seconds[j];
         vec_push(a, &sample, s);
         arena_free(own);
         f->res.turn = NULL;
@@ -422,11 +431,11 @@ static void profile_guarded(Ctx *cx, void *arg)
     int k = 0;
     double *one = NEWS(a, double, runs + 1);
     f->st->launches = 0;
-    for (int i = 0; i < p->path.n; i++)
-        for (int j = 0; j < segment_kernels(p->path.at[i]->seg); j++, k++) {
+    for (int i = 0; i < steps; i++)
+        for (int j = 0; j < segment_kernels(path[i]->seg); j++, k++) {
             for (int r = 0; r < runs; r++) one[r] = sample.at[r][k];
             qsort(one, (size_t)runs, sizeof *one, by_value);
-            p->path.at[i]->seconds[j] = one[runs / 2];
+            path[i]->seconds[j] = one[runs / 2];
         }
     qsort(device, (size_t)runs, sizeof *device, by_value);
     f->st->device_s = device[runs / 2];
@@ -450,13 +459,13 @@ int program_variants(Program *p) { return p->nstep; }
 
 const SegmentEvidence *program_evidence(Ctx *cx, Program *p, Arena *a, int *n)
 {
-    SegmentEvidence *e = NEWS(a, SegmentEvidence, p->path.n + 1);
-    for (int i = 0; i < p->path.n; i++) {
-        segment_evidence(cx, a, p->path.at[i]->seg, p->path.at[i]->seconds, &e[i]);
-        e[i].why = p->path.at[i]->why;
-        e[i].import_s = p->path.at[i]->import_s;
+    Step **path = path_of(p, a, n);
+    SegmentEvidence *e = NEWS(a, SegmentEvidence, *n + 1);
+    for (int i = 0; i < *n; i++) {
+        segment_evidence(cx, a, path[i]->seg, path[i]->seconds, &e[i]);
+        e[i].why = path[i]->why;
+        e[i].import_s = path[i]->import_s;
     }
-    *n = p->path.n;
     return e;
 }
 

@@ -70,7 +70,7 @@ struct Segment {
     Packed *packed;                     /* constants in the forms that contractions want */
     VEC(Dim *) limit;                   /* where one of these sizes is 0 the interpreter runs it: see LoopKernel */
     bool interpreted; const char *interpreted_why;      /* no kernels: the reference interpreter runs it */
-    pthread_mutex_t lock;               /* over idle and last_syms */
+    pthread_mutex_t lock;               /* over idle, last_syms and, while it compiles, times */
     _Atomic int state;                  /* SegState */
     int ntext; KernelText *text; const Kernel **out;         /* to be built, and what came of it */
     RtError build_error;

@@ -185,7 +185,10 @@ typedef struct RunOnce { Runner *r; Tensor *out; } RunOnce;
 static void once_body(Ctx *cx, void *arg)
 {
     RunOnce *o = arg;
+    int n;
     program_run(cx, o->r->p, o->r->a, o->r->trial->in, o->out, NULL);
+    const SegmentEvidence *e = program_evidence(cx, o->r->p, o->r->a, &n);           /* beside other runs, and the compiler */
+    if (n != 1 || e[0].nkernel < 1) fail(cx, E_INVALID, "%d segments, the first with %d kernels", n, n ? e[0].nkernel : 0);
 }
 
 static void *runner_main(void *arg)
