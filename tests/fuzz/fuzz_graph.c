@@ -1,6 +1,6 @@
 /* The random-graph test: the interpreter, the ready tier, the unfused program and the fused program must agree.
  *
- *   fuzz_graph [--seed N] [--count N] [--isa NAME] [--steps N] [--cache DIR] [--seconds N] [--verbose] [--kernels] [--no-shrink] [--no-fork]
+ *   fuzz_graph [--seed N] [--count N] [--isa NAME] [--threads N] [--steps N] [--cache DIR] [--seconds N] [--verbose] [--kernels] [--no-shrink] [--no-fork]
  *
  * Graphs are taken in batches of consecutive seeds. A batch runs in a process of its own, so that a crash ends that batch only; its kernels
  * are compiled together. When a batch fails, its seeds run again one by one, and a failing graph is made smaller: first by fewer steps of the
@@ -21,7 +21,7 @@ enum { BATCH = 16, VARIANTS = 2, LIMIT_S = 240, MARGIN = 80 };   /* graphs of a 
 typedef enum Verdict { SAME, DIFFERS, RAISED, CRASHED, SLOW } Verdict;
 static const char *const verdict_name[] = { "same", "differs", "raised an error", "crashed", "ran too long" };
 
-typedef struct Args { uint64_t seed; int count, steps; double seconds; const char *isa, *cache; bool verbose, kernels, shrink, fork; } Args;
+typedef struct Args { uint64_t seed; int count, steps, threads; double seconds; const char *isa, *cache; bool verbose, kernels, shrink, fork; } Args;
 typedef struct Bench { Ctx *cx; Arena *arena; Target target; } Bench;
 
 static const char *isa_of(const Args *o, uint64_t seed)
@@ -30,12 +30,12 @@ static const char *isa_of(const Args *o, uint64_t seed)
     return o->isa ? o->isa : some[seed / BATCH % COUNT_OF(some)];
 }
 
-static void bench_open(Bench *b, Ctx *cx, const char *isa)
+static void bench_open(Bench *b, Ctx *cx, const char *isa, int threads)
 {
     *b = (Bench){ .cx = cx, .arena = arena_new(cx) };
     cx->opt.isa = !strcmp(isa, "native") ? NULL : isa;
     cx->opt.jobs = 1;
-    cx->opt.threads = 2;
+    cx->opt.threads = threads;
     cx->opt.poison = 1;
     target_open(cx, b->arena, &cx->opt, &b->target);
 }
@@ -269,7 +269,7 @@ static void open_and_make(Ctx *cx, void *arg)
 {
     Opening *x = arg;
     if (x->o->cache) cx->opt.cache = x->o->cache;
-    bench_open(x->b, cx, isa_of(x->o, x->seed));
+    bench_open(x->b, cx, isa_of(x->o, x->seed), x->o->threads);
     for (int i = 0; i < x->n; i++) case_make(cx, arena_new(cx), x->seed + (uint64_t)i, x->steps, &x->c[i]);
 }
 
@@ -486,7 +486,7 @@ static bool seed_fails(const Args *o, uint64_t seed)
 
 int main(int argc, char **argv)
 {
-    Args o = { .seed = 1, .count = 100, .shrink = true, .fork = true };
+    Args o = { .seed = 1, .count = 100, .threads = 2, .shrink = true, .fork = true };
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i], *v = i + 1 < argc ? argv[i + 1] : "";
         if (!strcmp(a, "--verbose")) o.verbose = true;
@@ -499,6 +499,7 @@ int main(int argc, char **argv)
         else if (!strcmp(a, "--steps")) o.steps = atoi(v);
         else if (!strcmp(a, "--seconds")) o.seconds = atof(v);
         else if (!strcmp(a, "--isa")) o.isa = v;
+        else if (!strcmp(a, "--threads")) o.threads = atoi(v);
         else if (!strcmp(a, "--cache")) o.cache = v;
         else { fprintf(stderr, "fuzz_graph: unknown option %s\n", a); return 2; }
     }
