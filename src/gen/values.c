@@ -261,7 +261,6 @@ void print_held_rows(Printer *p)
         if (in_held_row(p, i)) print_line(p, "%sv held%d[%d][%d];", ctype(k->buf.at[i].dt), i, k->mr > 1 ? k->mr : 1, p->held);
 }
 
-enum { LINE_BYTES = 64 };                /* of memory; a vector of fewer asks for each line more than once anyway */
 static void print_load(Printer *p, const KVal *v)
 {
     if (v->half) { print_half(p, v); return; }
@@ -298,6 +297,7 @@ static void print_load(Printer *p, const KVal *v)
     const char *off = load_pointer(p, v), *e;
     if (v->ahead && !p->part) {
         const char *bytes = print_dim(p, dim_mulc(p->g, v->ahead, (int64_t)dtype_size(t))), *lane = arena_fmt(p->arena, "%s%s", print_var(p, p->lane), p->in_v ? "v" : "");
+        /* a vector of less than a line asks for each more than once anyway */
         const char *fetch = p->k->sub->kind == SUB_rows && !p->k->vec_var && p->k->lanes * (int)dtype_size(t) >= LINE_BYTES ? "fetch_twice" : "fetch";
         if (v->ahead_half) print_line(p, "%s%s(%s - (%s + LANES) / 2, %s);", p->in_v && p->nv % 2 == 0 ? "if (v % 2 == 1) " : "", fetch, off, lane, bytes);
         else print_line(p, "%s(%s, %s);", fetch, off, bytes);
@@ -599,6 +599,7 @@ void print_store(Printer *p, const KStmt *s)
     Dim *c, *rest;
     if (!s->at.npred && !opnd_lanes(p, s->nopnd, s->opnd) && dim_linear(p->g, s->at.off, p->lane->var, &c, &rest) && !lane_in(p, c)) {
         const char *to = pointer(p, s->buf, print_dim(p, s->at.off));
+        if (s->fetched && !p->part) print_line(p, "fetch(%s, %d);", to, STORE_AHEAD);
         if (dim_is(c, -1) && !p->part && !is_code(s->val->dt)) print_line(p, "%sst_%sv(%s - (LANES - 1), turned_%sv(%s));", guard, st, to, ctype(s->val->dt), e);
         else if (!dim_is(c, 1)) print_line(p, "%ssts_%sv(%s, %s, %s, %s);", guard, st, to, print_dim(p, c), e, p->part ? print_rem(p) : "LANES");
         else if (rounds_only(p, s->val) && !b->scratch) {        /* rounded by the store; the value itself is then computed in vain, and left out by the compiler */

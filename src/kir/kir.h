@@ -82,6 +82,7 @@ typedef struct KStmt {
     int buf; KAddr at; Combine how;     /* store */
     int nopnd; KVal **opnd;
     bool held;                          /* store: of what only such loads read: there it goes to registers alone */
+    bool fetched;                       /* store: the line that is written STORE_AHEAD bytes further on is asked for now */
     KLoop *loop; KFold *fold;
     uint8_t vary;
 } KStmt;
@@ -242,6 +243,7 @@ void tile_loops(LoopKernel *k);                               /* which loops are
 int kernel_folds(const KBlock *b);
 int64_t tile_rows_hint(const LoopKernel *k);                  /* rows that tiles go over, likely: the extent of row_var */
 KLoop *kernel_places(const LoopKernel *k);                    /* the innermost loop over places that a contraction's results are reduced over, or NULL */
+enum { LINE_BYTES = 64, STORE_AHEAD = 1024 };                 /* of memory; a result's line is asked for so much before it is written */
 /* Do a SUB_rows kernel's results pass the caches by? They are larger than these, and its rows are neither short nor too long to be kept meanwhile. */
 enum { STREAM_BYTES = 32 << 20, STREAM_ROW_LEAST = 1024, STREAM_ROW_MOST = 512 << 10 };
 bool kernel_streams(const Graph *g, const Subgraph *sub);

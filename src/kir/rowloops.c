@@ -137,7 +137,7 @@ static bool rows_held(LoopKernel *k)
 
 /* The first loop over a row waits for memory, later ones do not, and what follows a row lies where no prefetcher of the processor looks: so the one that has the
  * most to compute, or else the first, fetches a row to come. Longer rows are a stream by themselves; what caches hold is near enough. But where such a row is read again
- * with little to compute, and the second cache has room for it, half of the next one is fetched meanwhile. */
+ * with little to compute, and the second cache has room for it, half of the next one is fetched meanwhile. A long row that is read once fetches its own elements to come. */
 enum { FETCH_LEAST = 32, FETCH_MOST = 32768, FETCH_COST = 8, FETCH_AHEAD = 16 << 10 };       /* the last: bytes, at least: with less, memory answers too late */
 static void fetch_ahead(LoopKernel *k, KBlock *b, const Dim *lane, int64_t rows, bool half, uint8_t *seen)
 {
@@ -149,7 +149,7 @@ static void fetch_ahead(LoopKernel *k, KBlock *b, const Dim *lane, int64_t rows,
         if (s->kind != KS_val || s->val->kind != KV_load || !lane || s->val->nopnd || s->val->at.npred || k->buf.at[s->val->buf].scratch || seen[s->val->buf]) continue;
         if (!dim_linear(k->g, s->val->at.off, lane->var, &c, &rest) || !dim_is(c, 1) || !dim_linear(k->g, s->val->at.off, row->var->var, &c, &rest) || dim_is(c, 0)) continue;
         seen[s->val->buf] = 1;
-        s->val->ahead = dim_mulc(k->g, c, rows * row->step);
+        s->val->ahead = rows ? dim_mulc(k->g, c, rows * row->step) : dim_const(k->g, FETCH_AHEAD / (int64_t)dtype_size(s->val->dt));
         s->val->ahead_half = half;
     }
 }
@@ -253,8 +253,10 @@ static const KLoop *between_loops(const KBlock *b)
 static void rows_fetch(LoopKernel *k)
 {
     int64_t length = row_length(k);
-    if (!k->npar || k->sub->step || length < FETCH_LEAST || length > 2 * FETCH_MOST || kernel_bytes(k) < STREAM_BYTES) return;
+    if (!k->npar || k->sub->step || length < FETCH_LEAST || kernel_bytes(k) < STREAM_BYTES) return;
     uint8_t *seen = NEWS(k->arena, uint8_t, k->buf.n + 1);
+    if (k->pivoted && !k->bundle) { fetch_ahead(k, k->pivoted->body, k->pivoted->var, 0, false, seen); return; }
+    if (length > 2 * FETCH_MOST) return;
     const KLoop *most = k->during;
     bool half = false;
     for (int i = 0; !k->during && i < k->body->stmt.n; i++) {
@@ -272,8 +274,7 @@ void kernel_rows(LoopKernel *k)
     kernel_powers(k);
     bool pivot = kernel_pivot(k);
     bool bundle = bundle_choose(k);
-    if (pivot && !bundle) return;
-    if (!bundle && !rows_held(k)) {
+    if (!bundle && !pivot && !rows_held(k)) {
         rows_side_by_side(k);
         rows_late(k);
     }

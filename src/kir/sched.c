@@ -372,6 +372,31 @@ static int columns_step(int most, int64_t width, int lanes)
     return steps > 0 ? (int)((vecs + steps - 1) / steps) : 1;
 }
 
+/* Do rows, or what is stored as a whole, begin inside a line of memory? */
+static bool begins_inside(const LoopKernel *k, Dim *off, int64_t size)
+{
+    bool inside = false;
+    for (int i = 0; i < k->npar; i++) {
+        Dim *c;
+        if (!dim_linear(k->g, off, k->par[i].var->var, &c, &off)) return inside;
+        inside |= k->par[i].var != k->vec_var && !c->idx_mask && dim_hint(k->g, c) * size % LINE_BYTES != 0;
+    }
+    return inside || (dim_is_const(off) && off->c * size % LINE_BYTES != 0);
+}
+
+/* Vectors that lie in two lines wait for both to be written, and hold up what is behind them: results that the second cache does not hold are asked for in time. */
+enum { STORE_BYTES = 3 << 18 };
+static void stores_fetch(const LoopKernel *k, KBlock *b)
+{
+    double points = (double)dim_hint(k->g, kernel_points(k));
+    for (int i = 0; i < b->stmt.n; i++) {
+        KStmt *s = &b->stmt.at[i];
+        if (s->kind != KS_store || s->at.npred) continue;
+        int64_t size = (int64_t)dtype_size(s->val->dt);
+        s->fetched = points * (double)size >= STORE_BYTES && begins_inside(k, s->at.off, size);
+    }
+}
+
 void kernel_schedule(LoopKernel *k)
 {
     Graph *g = k->g;
@@ -395,7 +420,7 @@ void kernel_schedule(LoopKernel *k)
             step -= step % ((int64_t)vec->nv * k->lanes);            /* so that only the last block has a rest */
         }
         for (int i = 0; i < k->npar; i++) if (k->par[i].var == k->vec_var) k->par[i].step = step;
-        if (k->sub->kind == SUB_map) reuse_choose(k, vec);
+        if (k->sub->kind == SUB_map) { reuse_choose(k, vec); stores_fetch(k, vec->body); }
     }
     if (k->sub->kind == SUB_rows && k->lanes > 1 && !vec) kernel_rows(k);
     if ((k->sub->kind == SUB_rows || (k->sub->kind == SUB_scan && !k->sub->inner)) && vec) kernel_columns(k, vec);

@@ -449,9 +449,63 @@ static void sums_of_powers(void **state)
     }
 }
 
+/* What is asked of memory before it is needed: results whose rows begin inside a line, where the second cache does not hold them, and long rows that are read once. */
+static void gate_graph(Bench *b)
+{
+    Graph *g = b->g;
+    Node *x = input(b, DT_i32, DIMS(row_count, 1)), *c = input(b, DT_i32, DIMS(1, row_length));
+    next(b);
+    output(b, g_cast(g, g2(g, OP_eq, x, c), DT_f32));
+}
+
+static void loss_graph(Bench *b)
+{
+    Graph *g = b->g;
+    Node *x = input(b, DT_f32, DIMS(row_count, row_length)), *max = g_fold(g, FOLD_max, x, 2, true);
+    output(b, g2(g, OP_add, max, g1(g, OP_log, g_fold(g, FOLD_sum, g1(g, OP_exp, g2(g, OP_sub, x, max)), 2, true))));
+}
+
+static void asks_run(Ctx *cx, void *arg)
+{
+    Item *it = arg;
+    Bench *b = it->b;
+    b->a = arena_new(cx);
+    b->g = graph_new(cx, b->a);
+    it->build(b);
+    Segment *s = segment_new(cx, &b->dev->target, b->g, &(ProgramOptions){ .fuse = true });
+    SegmentEvidence e = { 0 };
+    segment_evidence(cx, b->a, s, NULL, &e);
+    assert_int_equal(e.nkernel, 1);
+    assert_int_equal(strstr(e.kernel[0].source, "fetch") != NULL, it->kernels);
+    segment_free(s);
+    arena_free(b->a);
+}
+
+static void asks(void **state, void (*build)(Bench *b), int64_t rows, int64_t length, bool early)
+{
+    Shared *d = *state;
+    Bench b = { .dev = d, .cx = &d->cx };
+    Item it = { &b, build, early };
+    row_count = rows;
+    row_length = length;
+    if (guard_call(&d->cx, asks_run, &it) != E_OK) fail_msg("%d x %d: %s", (int)rows, (int)length, d->cx.text);
+}
+
+static void asked_early(void **state)
+{
+    asks(state, gate_graph, 800, 257, true);
+    asks(state, gate_graph, 800, 256, false);
+    asks(state, gate_graph, 80, 257, false);
+    check(state, gate_graph, 0, 1);
+    asks(state, loss_graph, 600, 16384, true);
+    asks(state, loss_graph, 90, 131072, true);
+    asks(state, loss_graph, 90, 16384, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(asked_early),
         cmocka_unit_test(short_rows), cmocka_unit_test(short_half), cmocka_unit_test(past_the_caches), cmocka_unit_test(squares), cmocka_unit_test(picked),
         cmocka_unit_test(outside), cmocka_unit_test(columns), cmocka_unit_test(extremes), cmocka_unit_test(shared), cmocka_unit_test(nans), cmocka_unit_test(bundles), cmocka_unit_test(zeros), cmocka_unit_test(zero_loss), cmocka_unit_test(held), cmocka_unit_test(sums_of_powers),
     };
