@@ -40,12 +40,12 @@ static const char *acc_dims(Printer *p, const KFold *f)
     return acc_vary(f) & VARY_lane ? arena_fmt(p->arena, "%s[%d]", m, acc_nv(p, f)) : m;
 }
 
-static const char *acc_suffix(const KFold *f) { return f->half ? "h" : acc_vary(f) & VARY_lane ? "v" : ""; }
+static const char *acc_suffix(const Printer *p, const KFold *f) { return f->half && !p->k->paired ? "h" : acc_vary(f) & VARY_lane ? "v" : ""; }
 
 const char *print_identity(Printer *p, const KFold *f)
 {
     const char *id = print_literal(p, f->dt, fold_identity(f->kind, f->dt));
-    return acc_vary(f) & VARY_lane ? arena_fmt(p->arena, "splat_%s%s(%s)", print_held(f->dt), acc_suffix(f), id) : id;
+    return acc_vary(f) & VARY_lane ? arena_fmt(p->arena, "splat_%s%s(%s)", print_held(f->dt), acc_suffix(p, f), id) : id;
 }
 
 /* The largest (least) number of a row and whether there was a NaN are found apart: together they take three instructions, and wait for one another. */
@@ -107,10 +107,10 @@ static bool runs_beside(const Printer *p, const KFold *f) { return !p->simt && f
 void print_fold(Printer *p, const KFold *f)
 {
     if (f->unit) return;
-    if (runs_beside(p, f)) print_line(p, "%s%s w%d%s;", print_held(f->dt), acc_suffix(f), f->id, acc_dims(p, f));
+    if (runs_beside(p, f)) print_line(p, "%s%s w%d%s;", print_held(f->dt), acc_suffix(p, f), f->id, acc_dims(p, f));
     if (nan_apart(p, f)) print_line(p, "u16 nan%d%s = { 0 };", f->id, (acc_vary(f) & VARY_row) && p->k->mr > 1 ? arena_fmt(p->arena, "[%d]", p->k->mr) : "");
-    print_line(p, "%s%s a%d%s;", print_held(f->dt), acc_suffix(f), f->id, acc_dims(p, f));
-    if (is_arg(f)) print_line(p, "i64%s x%d%s;", acc_suffix(f), f->id, acc_dims(p, f));
+    print_line(p, "%s%s a%d%s;", print_held(f->dt), acc_suffix(p, f), f->id, acc_dims(p, f));
+    if (is_arg(f)) print_line(p, "i64%s x%d%s;", acc_suffix(p, f), f->id, acc_dims(p, f));
     print_begin(p, f);
 }
 
@@ -122,7 +122,7 @@ static const char *chunk_name(Printer *p, const KLoop *o) { return arena_fmt(p->
 void print_chunk(Printer *p, const KFold *f, const KLoop *o, ChunkPart part)
 {
     bool lane = acc_vary(f) & VARY_lane, wide = !f->mul_a && dim_hint(p->g, loop_times(o)) > o->chunk;
-    const char *t = wide ? "f64" : "f32", *s = chunk_name(p, o), *sv = acc_suffix(f);
+    const char *t = wide ? "f64" : "f32", *s = chunk_name(p, o), *sv = acc_suffix(p, f);
     const char *to = !wide ? "" : lane ? "cvt_f32_f64v" : "(f64)", *back = !wide ? "" : lane ? "cvt_f64_f32v" : "(f32)";
     if (part == CHUNK_open) print_line(p, "%s%s %s%d%s;", t, sv, s, f->id, acc_dims(p, f));
     acc_each(p, f, true);
@@ -139,7 +139,7 @@ static const char *folded_with(Printer *p, const KFold *f, const char *a, const 
 {
     bool infix;
     const char *op = print_fold_op(f->kind, f->dt, &infix);
-    return infix ? arena_fmt(p->arena, "%s %s %s", a, op, b) : arena_fmt(p->arena, "%s_%s%s(%s, %s)", op, print_held(f->dt), acc_suffix(f), a, b);
+    return infix ? arena_fmt(p->arena, "%s %s %s", a, op, b) : arena_fmt(p->arena, "%s_%s%s(%s, %s)", op, print_held(f->dt), acc_suffix(p, f), a, b);
 }
 
 /* A fold over the places of a contraction takes each of them once: what it prints before an update of the tile's row m. */
@@ -152,7 +152,7 @@ void print_update(Printer *p, const KStmt *s)
 {
     const KFold *f = s->fold;
     uint8_t vary = acc_vary(f);
-    const char *a = acc_name(p, f, "a"), *t = print_held(f->dt), *sv = acc_suffix(f);
+    const char *a = acc_name(p, f, "a"), *t = print_held(f->dt), *sv = acc_suffix(p, f);
     bool infix, mask = p->part && f->own;
     if (is_arg(f)) {
         print_line(p, "%s{", past_rows(p, s));
@@ -348,7 +348,7 @@ void print_finish(Printer *p, const KVal *v)
     if (runs_beside(p, f)) { print_assign(p, v, print_narrowed(p, t, acc_name(p, f, "w"), v->vary)); return; }
     if (!f->own) {
         const char *sum = acc_name(p, f, p->rolled ? "r" : "a");
-        if (f->half && f->words) sum = arena_fmt(p->arena, "sums_f32h(%s)", sum);
+        if (f->half && f->words) sum = arena_fmt(p->arena, "sums_f32%s(%s)", acc_suffix(p, f), sum);
         print_assign(p, v, is_arg(f) ? acc_name(p, f, "x") : print_narrowed(p, t, sum, v->vary));
         return;
     }
@@ -359,7 +359,7 @@ void print_finish(Printer *p, const KVal *v)
 /* A copy of an accumulator that a loop over the rows can index: the accumulator itself must stay in registers. */
 void print_rolled(Printer *p, const KFold *f)
 {
-    print_line(p, "%s%s r%d%s;", print_held(f->dt), acc_suffix(f), f->id, acc_dims(p, f));
+    print_line(p, "%s%s r%d%s;", print_held(f->dt), acc_suffix(p, f), f->id, acc_dims(p, f));
     acc_each(p, f, true);
     print_line(p, "%s = %s;", acc_name(p, f, "r"), acc_name(p, f, "a"));
     acc_each_end(p, f, true);

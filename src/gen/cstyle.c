@@ -189,7 +189,7 @@ static void segment_open(Printer *p, const KBlock *b, int from, int to)
         const KStmt *s = &b->stmt.at[i];
         if (s->kind == KS_val && p->array[s->val->id] && !skipped(b, s)) {
             bool lane = p->lane && (s->val->vary & VARY_lane);
-            print_line(p, "%s%s v%d%s%s;", dtype_info[dtype_info[s->val->dt].compute].name, s->val->half ? "h" : lane ? "v" : "", s->val->id,
+            print_line(p, "%s%s v%d%s%s;", dtype_info[dtype_info[s->val->dt].compute].name, s->val->half ? half_suffix(p, s->val) : lane ? "v" : "", s->val->id,
                 (s->val->vary & VARY_row) && k->mr > 1 ? arena_fmt(p->arena, "[%d]", k->mr) : "", lane ? arena_fmt(p->arena, "[%d]", p->nv) : "");
         }
     }

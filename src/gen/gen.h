@@ -126,6 +126,7 @@ const char *print_subscript(Printer *p, uint8_t vary, bool vectors);     /* "[m]
 const char *print_narrowed(Printer *p, DType t, const char *e, uint8_t vary);    /* e, rounded or wrapped to a narrow dtype */
 const char *print_fold_op(FoldKind k, DType t, bool *infix);             /* "+", or the first part of a function's name */
 void print_assign(Printer *p, const KVal *v, const char *e);             /* declares v with this value */
+const char *half_suffix(const Printer *p, const KVal *v);                /* of the type of a value that is half a vector, or pairs in a whole one */
 const char *print_declare(Printer *p, const KVal *v);                    /* declares v, which statements fill; returns its name */
 /* gen_look.c: the loop over the parts of a kernel with k->look; bytes that its groups share. */
 void print_look(Printer *p, const LoopKernel *k, const SimtWords *w, Text *names);

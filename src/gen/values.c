@@ -211,10 +211,12 @@ static void lanes_close(Printer *p, const char *result)
 }
 
 /* ---- values ---------------------------------------------------------------------------------------------------------------------------- */
+const char *half_suffix(const Printer *p, const KVal *v) { return v->word && p->k->paired ? "v" : "h"; }
+
 void print_assign(Printer *p, const KVal *v, const char *e)
 {
     if (p->array[v->id]) print_line(p, "%s = %s;", name_of(p, v), e);
-    else print_line(p, "%s%s%s v%d = %s;", v == p->k->pivot ? "" : "const ", ctype(v->dt), v->half ? "h" : suffix(p, v->vary), v->id, e);
+    else print_line(p, "%s%s%s v%d = %s;", v == p->k->pivot ? "" : "const ", ctype(v->dt), v->half ? half_suffix(p, v) : suffix(p, v->vary), v->id, e);
 }
 
 /* The lvalue of a value that is filled by statements. */
@@ -241,13 +243,13 @@ static bool whole_only(Printer *p, const KVal *v)
     return true;
 }
 
-/* Half a vector, or a pair of neighbours all over half a vector. */
+/* Half a vector, or a pair of neighbours all over it; where these go into whole vectors, the same of these. */
 static void print_half(Printer *p, const KVal *v)
 {
     const char *c = condition(p, &v->at, v->nopnd, v->opnd, true), *from = load_pointer(p, v);
     bool whole = p->k->buf.at[v->buf].panel || v->word || p->k->vec_var->a->c % (p->k->lanes / 2) == 0;
-    const char *e = whole ? arena_fmt(p->arena, "%s_f32h(%s)", v->word == WORD_elements ? "pairs" : "ld", from) : arena_fmt(p->arena, "ldfew_f32h(%s, %s)", from, print_rem(p));
-    print_assign(p, v, c ? arena_fmt(p->arena, "(%s) ? %s : splat_f32h(%s)", c, e, print_literal(p, v->dt, v->imm)) : e);
+    const char *e = whole ? arena_fmt(p->arena, "%s_f32%s(%s)", v->word == WORD_elements ? "pairs" : "ld", half_suffix(p, v), from) : arena_fmt(p->arena, "ldfew_f32h(%s, %s)", from, print_rem(p));
+    print_assign(p, v, c ? arena_fmt(p->arena, "(%s) ? %s : splat_f32%s(%s)", c, e, half_suffix(p, v), print_literal(p, v->dt, v->imm)) : e);
 }
 
 /* Does a row that stays in registers hold what is stored there? What it holds. */

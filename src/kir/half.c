@@ -1,7 +1,8 @@
 /* Contractions with few columns, as 1x1 convolutions to 6 or 8 channels are: no more than half the lanes of a vector of 512 bits. Its other half would be multiplied in
  * vain. Processors multiply half vectors at least as fast, and twice as fast where a whole one passes through units of half the width; so sums are kept in half vectors,
  * and are widened for what follows them. Columns that fit in a quarter take two terms of the sum at once: a half vector of the panel has, for each column, two rows that
- * follow one another (word.c), the other operand is a pair of neighbours, all over it, and in the end neighbouring lanes are added.
+ * follow one another (word.c), the other operand is a pair of neighbours, all over it, and in the end neighbouring lanes are added. Those that fit in half are taken
+ * likewise in whole vectors, unless these pass through units of half their width, where nothing is gained.
  *
  * An odd number of half vectors, three or five, is taken likewise where the units have half the width (Vectors.split): 24 columns are three halves and not two whole ones,
  * and no more is loaded for them than for one. */

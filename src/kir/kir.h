@@ -129,7 +129,7 @@ typedef struct LoopKernel {
     KProduct *product;                  /* or NULL: a group takes a block of rows and columns of a contraction */
     int threads, team;                  /* GPU (0 elsewhere): threads of a group; team > 1: a group takes one point at a time, its loops over the row are dealt out */
     bool unit;                          /* its fold runs on a unit for tiles: unit.c */
-    bool half;                          /* its sums have few columns: half.c */
+    bool half, paired;                  /* its sums have few columns: half.c; paired: whole vectors of two terms for each */
     bool stream;                        /* stores pass the caches by */
     KLoop *late, *during;               /* the last loop of a point runs during that loop of the next one; or NULL */
     KVal *pivot; KLoop *pivoted; const KFold *highest;      /* or NULL: what that loop takes away from x before exp, the loop, and its maximum, above which the pivot may not lie far below: exp.c */

@@ -25,7 +25,7 @@ static KVal *narrow_load(KVal *v, DType from, DType to)
 static bool form_fits(const LoopKernel *k, const WordForm *f, const KBlock *b, Words *q)
 {
     KVal *v = q->product;
-    if (f->dot ? !(k->dots & f->dot) : !k->half || half_width(k) * 4 > k->lanes) return false;
+    if (f->dot ? !(k->dots & f->dot) : !k->half || (k->split && half_width(k) * 4 > k->lanes)) return false;
     if (q->fold->dt != f->sum || b->stmt.n != (f->dot ? 6 : 4)) return false;
     q->terms = f->terms;
     for (int side = 0; side < 2; side++) {
@@ -118,6 +118,7 @@ static void words_apply(LoopKernel *k, KLoop *vec)
     q.fold->mul_a = q.x; q.fold->mul_b = q.w;
     q.fold->words = terms;
     q.loop->step = terms;
+    k->paired = k->half && half_width(k) * 4 > k->lanes;
 }
 
 void word_choose(LoopKernel *k, KLoop *vec)

@@ -1,6 +1,6 @@
 /* Products of matrices of narrow numbers on every instruction set, those that multiply bytes, pairs of bfloat16 and whole tiles included, against sums in double:
  * sizes that fill no vector, tile or word, fewer rows than a tile, batches, signed and unsigned bytes with zero points, numbers that are not finite. On a
- * machine without a unit for tiles its kernels run on one in plain C (tiles.h). */
+ * machine without a unit for tiles its kernels run on one in plain C (tiles.h). And narrow products of float32: ones of few columns. */
 #include "test.h"
 #include "target.h"
 #include "tiles.h"
@@ -93,8 +93,9 @@ static void run_case(Ctx *cx, void *arg)
     graph_output(g, "y", floats && c->turned ? g_cast(g, r, DT_bf16) : r);
     Segment *s = segment_new(cx, j->t, g, &(ProgramOptions){ .fuse = true, .threads = 1 });
     int terms = floats ? 2 : 4, dots = j->t->vectors.dots;
-    if (c->n >= 4 && c->k % terms == 0 && dots & (floats ? DOT_pairs : DOT_quads)) {          /* that it is the form that is meant */
-        const char *form = dots & DOT_tiles && c->m >= 4 ? (floats ? "unit_pairs(" : "unit_quads(") : floats ? "dot2v(" : "dot4v(";
+    bool few = c->x == DT_f32, paired = few && j->t->vectors.lanes >= 16 && c->n > 1 && c->n <= (j->t->vectors.split ? 4 : 8);
+    if (c->k % terms == 0 && (few ? paired : c->n >= 4 && dots & (floats ? DOT_pairs : DOT_quads))) {          /* that it is the form that is meant */
+        const char *form = few ? (c->n <= 4 ? "pairs_f32h(" : "pairs_f32v(") : dots & DOT_tiles && c->m >= 4 ? (floats ? "unit_pairs(" : "unit_quads(") : floats ? "dot2v(" : "dot4v(";
         bool there = false;
         for (int i = 0; i < s->npart; i++) there |= s->part[i].src.text && strstr(s->part[i].src.text, form);
         if (!there) fail(cx, E_INVALID, "%s: %lldx%lldx%lldx%lld: no %s in its kernels", j->t->isa, (long long)c->batch, (long long)c->m, (long long)c->n, (long long)c->k, form);
@@ -117,11 +118,16 @@ static const Case cases[] = {
     { DT_i8, DT_i8, 1, 9, 9, 30, 2, 1, false },
 };
 
-static void check_target(void **state, const Target *t)
+static const Case few_columns[] = {
+    { DT_f32, DT_f32, 1, 37, 8, 64, 0, 0, false }, { DT_f32, DT_f32, 1, 50, 6, 30, 0, 0, false },  { DT_f32, DT_f32, 2, 26, 5, 2, 0, 0, false },  { DT_f32, DT_f32, 1, 24, 7, 33, 0, 0, false },
+    { DT_f32, DT_f32, 1, 9, 4, 64, 0, 0, false },  { DT_f32, DT_f32, 1, 31, 24, 18, 0, 0, false }, { DT_f32, DT_f32, 1, 150, 8, 2210, 0, 0, false }, { DT_f32, DT_f32, 3, 1, 8, 16, 0, 0, false },
+};
+
+static void check_target(void **state, const Target *t, const Case *all, size_t n)
 {
     Ctx *cx = *state;
-    for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        Job j = { cx, arena_new(cx), t, &cases[i] };
+    for (size_t i = 0; i < n; i++) {
+        Job j = { cx, arena_new(cx), t, &all[i] };
         Status st = guard_call(cx, run_case, &j);
         if (st != E_OK) print_error("%s\n", cx->text);
         arena_free(j.a);
@@ -138,7 +144,7 @@ static void test_sets(void **state)
         Arena *a = arena_new(cx);
         Target t;
         if (isa_open(cx, a, sets[i], &t)) {
-            check_target(state, &t);
+            check_target(state, &t, cases, COUNT_OF(cases));
             dev_cpu.close(t.device);
         } else print_message("skipped: this machine has no %s\n", sets[i]);
         arena_free(a);
@@ -159,7 +165,7 @@ static void test_tiles(void **state)
     t.isa = "amx";
     t.vectors = gen_c_vectors("amx");
     t.prelude = arena_fmt(a, "%s%s", tiles_text, gen_c_prelude(a, "amx"));
-    check_target(state, &t);
+    check_target(state, &t, cases, COUNT_OF(cases));
     dev_cpu.close(t.device);
     arena_free(a);
 }
@@ -209,6 +215,24 @@ static void test_leave(void **state)
         }
 }
 
+/* Where vectors pass through units of half their width, and where they do not: both are right on all. */
+static void test_few_columns(void **state)
+{
+    static const char *const sets[] = { "avx512", "avx2" };
+    Ctx *cx = *state;
+    for (size_t i = 0; i < COUNT_OF(sets); i++)
+        for (int split = 0; split < 2; split++) {
+            Arena *a = arena_new(cx);
+            Target t;
+            if (isa_open(cx, a, sets[i], &t)) {
+                t.vectors.split = split && t.vectors.lanes >= 16;
+                check_target(state, &t, few_columns, COUNT_OF(few_columns));
+                dev_cpu.close(t.device);
+            } else print_message("skipped: this machine has no %s\n", sets[i]);
+            arena_free(a);
+        }
+}
+
 static int setup(void **state)
 {
     static Ctx cx;
@@ -219,6 +243,6 @@ static int setup(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_sets), cmocka_unit_test(test_tiles), cmocka_unit_test(test_leave) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_sets), cmocka_unit_test(test_tiles), cmocka_unit_test(test_leave), cmocka_unit_test(test_few_columns) };
     return cmocka_run_group_tests(tests, setup, NULL);
 }
