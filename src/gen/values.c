@@ -601,7 +601,7 @@ void print_store(Printer *p, const KStmt *s)
     Dim *c, *rest;
     if (!s->at.npred && !opnd_lanes(p, s->nopnd, s->opnd) && dim_linear(p->g, s->at.off, p->lane->var, &c, &rest) && !lane_in(p, c)) {
         const char *to = pointer(p, s->buf, print_dim(p, s->at.off));
-        if (s->fetched && !p->part) print_line(p, "fetch(%s, %d);", to, STORE_AHEAD);
+        if (s->fetched && !p->part) print_line(p, "fetch_own(%s, %d);", to, STORE_AHEAD);
         if (dim_is(c, -1) && !p->part && !is_code(s->val->dt)) print_line(p, "%sst_%sv(%s - (LANES - 1), turned_%sv(%s));", guard, st, to, ctype(s->val->dt), e);
         else if (!dim_is(c, 1)) print_line(p, "%ssts_%sv(%s, %s, %s, %s);", guard, st, to, print_dim(p, c), e, p->part ? print_rem(p) : "LANES");
         else if (rounds_only(p, s->val) && !b->scratch) {        /* rounded by the store; the value itself is then computed in vain, and left out by the compiler */
