@@ -218,6 +218,7 @@ bool rows_exact(const Rows *r);                                  /* Have all thr
 int rows_sure(const Rows *r);
 bool rows_varies(const Rows *r, const RowSlot *s);                  /* Is it another one for each row? */
 bool rows_whole_pieces(const Rows *r, const RowSlot *s);            /* Can the device copy a row of it by itself? */
+int rows_parts(const Rows *r);                                      /* bytes through which the threads of a row put their parts of a reduction together */
 const RowSlot *rows_first(const Rows *r);
 bool rows_dropped(const Rows *r, int l, const KStmt *s);         /* a store that nobody sees */
 const KFold *rows_fold(const Rows *r, int l);                    /* the only one of a loop, or NULL */

@@ -280,7 +280,7 @@ static void open_ring(Rows *r, const char *group, const char *groups)
 {
     Printer *p = &r->p;
     Arena *a = r->a;
-    int bars = r->stages + 1, meet = r->cluster > 1 ? 2 : 0, own = 8 * (meet + bars + 2 + r->stages), parts = r->room - own - 1024 * r->cluster;
+    int bars = r->stages + 1, meet = r->cluster > 1 ? 2 : 0, own = 8 * (meet + bars + 2 + r->stages), parts = r->room - own - rows_parts(r);
     int64_t part = r->part;
     print_line(p, "ROOM(room);");
     print_line(p, "i64 *const shared = (i64 *)(room + %d), *const filled = (i64 *)(room + %d);", parts, r->room - own + 8 * meet);
@@ -626,7 +626,7 @@ bool gen_rows(Ctx *cx, Arena *a, const LoopKernel *k, const SimtWords *words, bo
         f.form = arena_fmt(a, "%s; a ring of %d pieces of %d bytes%s%s", f.form, r->stages, r->piece, r->once ? arena_fmt(a, ", %d bytes fetched once", r->once) : "",
             r->cluster > 1 ? arena_fmt(a, ", clusters of %d", r->cluster) : "");
         f.local = r->room;
-    } else f.shared = r->w > 32 ? 128 : 0;
+    } else f.shared = r->w > 32 ? rows_parts(r) / 8 : 0;
     simt_frame(p, words, &f, out);
     return true;
 }

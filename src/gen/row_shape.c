@@ -18,18 +18,18 @@ enum { MOST_THREADS = 512, BLOCK = 64,      /* threads of a row, of a block at l
     ENOUGH_BLOCKS = 3,                      /* of a multiprocessor: more hardly help */
     BUSY_WORDS = 48,                        /* so many of a thread, in one block: memory is kept busy by it alone */
     REGISTERS = 65536,                      /* of a multiprocessor */
-    WHOLE_MORE = 768, WHOLE_LESS = 512, WHOLE_WORKING = 16, WHOLE_REDUCTION = 4,      /* threads of a multiprocessor that works on one or two rows; registers besides; more for each further reduction */
+    WHOLE_MORE = 768, WHOLE_LESS = 512, WHOLE_ALIKE = 640, WHOLE_WORKING = 16, WHOLE_REDUCTION = 4,      /* threads of a multiprocessor that works on one or two rows; registers besides; more for each further reduction */
     WHOLE_BYTES = 64 << 10, WHOLE_LATE_BYTES = 80 << 10,      /* of the two rows at least, or memory is not busy; where vectors that all rows read do not lie like the row */
     SOON = 160 << 10,                       /* bytes of rows that a multiprocessor may ask the second cache for, ahead */
     BLOCKS = 2,                             /* of a multiprocessor hide each other's waits: where there are fewer, rows come through a ring */
     /* the ring */
-    ROOM = 233472, ROOM_TAKEN = 1024,       /* bytes of shared memory of a multiprocessor; taken of it by each block */
+    ROOM = 233472, ROOM_TAKEN = 1024, BARRIERS = 256,      /* bytes of shared memory of a multiprocessor; taken of it by each block; for barriers */
     RING_WORKING = 32, ROWS_AHEAD = 4, PIECES = 3,             /* a ring's rows at most; its pieces of a long row: each costs a barrier, so few and large ones */
     WIDEST = 1024, ENOUGH = 640,            /* threads of a row at most; of a multiprocessor: more have too few registers each */
     THREE = 96, SEVEN = 224,                /* threads of three warps; of seven */
     EIGHT = 8, EIGHT_LEAST = 288,           /* vectors of a thread where several things are fetched once: two pieces of four; threads then at least */
     FITTING = 1024, FITTING_ONCE = 512,     /* the same where all threads have the same number of vectors; and some of them are read again by all rows: more in a thread wait less often */
-    VECTORS_MOST = 16,
+    VECTORS_MOST = 16, STAGES_MOST = 12,    /* of a thread; pieces that a ring has room for */
     PER_BYTE = 7, POWER = 8, ROUGH_POWER = 3, WIDE_OPERATION = 3,      /* instructions that a multiprocessor makes in the time of a byte of memory; of a power of e and the like; on 64 bits */
     LINE = 128 };                           /* bytes of a line of the caches */
 
@@ -485,8 +485,8 @@ static bool choose_whole(Rows *r)
     for (int i = 0; i < r->slot.n; i++) if (!r->slot.at[i].store && rows_passes(&r->slot.at[i])) working += (r->e * (int)dtype_size(r->slot.at[i].dt) + 3) / 4;
     for (int blocks = BLOCKS; blocks > (common > 1); blocks--)
         for (int same = 1; same >= 0; same--)
-            for (int turn = 0; turn < (common > 1 ? 1 : 2); turn++) {
-                const int w = (turn ? WHOLE_LESS : WHOLE_MORE) / blocks, registers = REGISTERS / blocks / w / 8 * 8;
+            for (int turn = 0; turn < 2; turn++) {
+                const int w = (turn ? common > 1 ? WHOLE_ALIKE : WHOLE_LESS : WHOLE_MORE) / blocks, registers = REGISTERS / blocks / w / 8 * 8;
                 const int64_t v = (nvec + w - 1) / w;
                 if (v * words_kept(r, true) + working > registers || (same && nvec % w)) continue;
                 take_shape(r, tight(nvec, v, w), v, words_kept(r, true), 0);
@@ -519,6 +519,13 @@ static void ring_slots(Rows *r, int once, int64_t *ring, int64_t *fetched)
     }
 }
 
+static bool no_ring(Rows *r)
+{
+    for (int i = 0; i < r->slot.n; i++) r->slot.at[i].from = FROM_memory;
+    r->released = 0;
+    return false;
+}
+
 const RowSlot *rows_first(const Rows *r)
 {
     for (int i = 0; i < r->slot.n; i++) if (r->slot.at[i].from == FROM_ring) return &r->slot.at[i];
@@ -541,40 +548,46 @@ static bool deal(Rows *r, int cluster, int64_t *vectors)
     return (cluster - 1) * share < nvec;
 }
 
-/* The shape for w threads a row and `cluster` blocks: false when it does not fit. Gives the threads that a multiprocessor has then. */
-static bool ring_fits(Rows *r, int w, int cluster, bool again, int once, int *resident)
+/* What a ring is to be. blocks: of a multiprocessor, each with a ring for one row; 0: as many as fit. pieces: of a row; 0: as few as may be. */
+typedef struct RingForm { int threads, cluster, blocks, pieces, once; bool again; } RingForm;
+
+int rows_parts(const Rows *r) { return r->w * r->cluster; }
+
+/* The shape for that: false when it does not fit. Gives the threads that a multiprocessor has then. */
+static bool ring_fits(Rows *r, RingForm f, int *resident)
 {
     int64_t vectors, ring, fetched;
-    ring_slots(r, once, &ring, &fetched);
-    mark_kept(r, again);
-    if (!ring || w <= 32 || !deal(r, cluster, &vectors)) return false;
-    w = tight(vectors, (vectors + w - 1) / w, w);
+    ring_slots(r, f.once, &ring, &fetched);
+    mark_kept(r, f.again);
+    if (!ring || f.threads <= 32 || !deal(r, f.cluster, &vectors)) return false;
+    const int w = tight(vectors, (vectors + f.threads - 1) / f.threads, f.threads);
     const int64_t v = (vectors + w - 1) / w, dealt = r->part;
-    const int shift = r->shift;
+    const int shift = r->shift, asked = r->k->sched.ring ? r->k->sched.ring : f.pieces;
     if (v > VECTORS_MOST) return false;
-    take_shape(r, w, v, words_kept(r, again), 0);
-    r->cluster = cluster; r->part = dealt; r->shift = shift;
-    if (!again && r->need > WORDS) return false;
+    take_shape(r, w, v, words_kept(r, f.again), 0);
+    r->cluster = f.cluster; r->part = dealt; r->shift = shift;
+    if (!f.again && r->need > WORDS) return false;
     if (r->need + RING_WORKING + wide_folds(r) + (keeps_values(r) && !rows_exact(r) ? RING_KEPT : 0) > REGISTERS / ((w + 127) / 128 * 128) / 8 * 8) return false;      /* warps come in fours, registers in eights */
-    if (r->k->sched.blocks) r->blocks = r->k->sched.blocks;
-    for (; r->blocks > 0; r->blocks--) {
-        int64_t part = v * w * r->e, parts = 1024 * cluster, keep = (fetched * r->part + 127) / 128 * 128, row = (ring * part + 127) / 128 * 128;
-        int64_t room = ROOM / r->blocks - ROOM_TAKEN - parts - keep - 1024;
+    if (r->blocks < f.blocks) return false;
+    if (f.blocks || r->k->sched.blocks) r->blocks = f.blocks ? f.blocks : r->k->sched.blocks;
+    for (; r->blocks > 0 && r->blocks >= f.blocks; r->blocks--) {
+        int64_t part = v * w * r->e, keep = (fetched * r->part + 127) / 128 * 128, row = (ring * part + 127) / 128 * 128;
+        int64_t room = ROOM / r->blocks - ROOM_TAKEN - rows_parts(r) - keep - BARRIERS;
         if (room < 0) continue;
         r->steps = (int)v; r->pieces = 1; r->piece = (int)row;
         r->stages = room / row < ROWS_AHEAD ? (int)(room / row) : ROWS_AHEAD;
-        int asked = r->k->sched.ring;
         if (r->stages < 2 || asked > 1) {            /* long rows: piece by piece */
             if (r->released) continue;
             for (r->steps = 1; (ring * (r->steps + 1) * w * r->e + 127) / 128 * 128 * PIECES <= room && 2 * r->steps < v; r->steps++) { }
             if (asked > 1) r->steps = (int)((v + asked - 1) / asked);
             r->pieces = (int)((v + r->steps - 1) / r->steps);
             r->piece = (int)((ring * r->steps * w * r->e + 127) / 128 * 128);
-            r->stages = (int)(room / r->piece);
-            if (r->stages < 2 || (!asked && (int64_t)r->stages * r->piece * 4 < row * 5)) continue;
+            const int most = f.blocks ? r->pieces : STAGES_MOST;
+            r->stages = room / r->piece < most ? (int)(room / r->piece) : most;
+            if (r->stages < (f.blocks ? most : 2) || (!asked && (int64_t)r->stages * r->piece * 4 < row * 5)) continue;
         }
         r->once = (int)keep;
-        r->room = (int)(keep + (int64_t)r->stages * r->piece + parts + 8 * (2 * r->stages + 3 + 2 * (cluster > 1)));
+        r->room = (int)(keep + (int64_t)r->stages * r->piece + rows_parts(r) + 8 * (2 * r->stages + 3 + 2 * (f.cluster > 1)));
         int64_t at = 0, first = 0;
         for (int i = 0; i < r->slot.n; i++) {
             RowSlot *s = &r->slot.at[i];
@@ -582,43 +595,81 @@ static bool ring_fits(Rows *r, int w, int cluster, bool again, int once, int *re
             if (s->from == FROM_ring) { s->at = (int)at; at += size * r->steps * w * r->e; }
             if (s->from == FROM_once) { s->at = (int)first; first += size * r->part; }
         }
-        const int threads = r->blocks * w, most = !rows_exact(r) ? ENOUGH : once ? FITTING_ONCE : FITTING;
+        const int threads = r->blocks * w, most = !rows_exact(r) ? ENOUGH : f.once ? FITTING_ONCE : FITTING;
         *resident = (threads < most ? threads : most) * (rows_exact(r) ? 5 : 4);
         return true;
     }
     return false;
 }
 
+/* The same with nothing computed twice, if the registers hold it. alone: one block of a multiprocessor. */
+static bool ring_keeps(Rows *r, RingForm f, bool alone)
+{
+    int resident;
+    for (int again = r->k->sched.again == 2; again < (r->k->sched.again == 1 ? 1 : 2); again++) {
+        f.again = again;
+        if (ring_fits(r, f, &resident) && (!alone || r->blocks == 1)) return true;
+    }
+    return false;
+}
+
+/* Has tuning asked for another one? */
+static bool ring_unwanted(const Rows *r, RingForm f)
+{
+    const Sched *want = &r->k->sched;
+    return (want->cluster && want->cluster != f.cluster) || (want->once && want->once - 1 != f.once);
+}
+
 /* Threads of each block of a pair, up to those that eight vectors each would take: measured. */
 static const struct { int eight, threads; } pair_threads[] = { { 288, 384 }, { 320, 320 }, { 384, 448 }, { 416, 416 }, { 448, 640 }, { 480, 480 }, { 512, 512 }, { 576, 384 } };
 
 /* Threads for about eight vectors each, where all vectors that rows read alike are fetched once. */
-static bool ring_of_eight(Rows *r, int cluster, int once)
+static bool ring_of_eight(Rows *r, RingForm f)
+{
+    int64_t vectors, ring, fetched;
+    ring_slots(r, f.once, &ring, &fetched);
+    if (!ring || !deal(r, f.cluster, &vectors)) return false;
+    f.threads = (int)((vectors + EIGHT - 1) / EIGHT + 31) / 32 * 32;
+    if (f.threads < EIGHT_LEAST || r->k->sched.threads || ring_unwanted(r, f)) return false;
+    if (f.cluster > 2) f.threads = SEVEN;                         /* where more blocks wait for each other, fewer threads are better: measured */
+    for (size_t i = 0; f.cluster <= 2 && i < sizeof pair_threads / sizeof *pair_threads; i++) if (f.threads <= pair_threads[i].eight) { f.threads = pair_threads[i].threads; break; }
+    return ring_keeps(r, f, true);
+}
+
+/* Several blocks of a multiprocessor, each with its part of another row: one computes while another waits. As many threads as have registers for twelve vectors of a row each, in
+ * warps that can be shared out evenly. A ring for more than the row that comes next makes them slower. least, most: vectors of a block's part; from `thirds` on it comes in three pieces, not two. Measured. */
+static const struct { int cluster, blocks, threads, least, thirds, most; } several[] = { { 4, 3, 128, 1153, 1320, 1480 }, { 4, 2, 192, 1664, 2112, 2304 }, { 8, 3, 128, 1153, 1409, 1408 } };
+
+static bool ring_of_several(Rows *r)
 {
     const Sched *want = &r->k->sched;
-    int64_t vectors, ring, fetched;
-    ring_slots(r, once, &ring, &fetched);
-    if (!ring || !deal(r, cluster, &vectors)) return false;
-    int resident = 0, w = (int)((vectors + EIGHT - 1) / EIGHT + 31) / 32 * 32;
-    if (w < EIGHT_LEAST || want->threads || (want->cluster && cluster != want->cluster) || (want->once && once != want->once - 1)) return false;
-    if (cluster > 2) w = SEVEN;                         /* where more blocks wait for each other, fewer threads are better: measured */
-    for (size_t i = 0; cluster <= 2 && i < sizeof pair_threads / sizeof *pair_threads; i++) if (w <= pair_threads[i].eight) { w = pair_threads[i].threads; break; }
-    for (int again = want->again == 2; again < (want->again == 1 ? 1 : 2); again++)
-        if (ring_fits(r, w, cluster, again, once, &resident) && r->blocks == 1) return true;
-    return false;
+    const int once = alike(r);
+    if (once < 2) return false;
+    for (size_t i = 0; i < sizeof several / sizeof *several; i++) {
+        RingForm f = { .threads = several[i].threads, .cluster = several[i].cluster, .blocks = several[i].blocks, .once = once };
+        int64_t vectors, ring, fetched;
+        ring_slots(r, once, &ring, &fetched);
+        if (!ring || !deal(r, f.cluster, &vectors) || vectors < several[i].least || vectors > several[i].most || ring_unwanted(r, f)) continue;
+        if ((want->blocks && want->blocks != f.blocks) || (want->threads && want->threads != f.threads)) continue;
+        f.pieces = vectors < several[i].thirds ? 2 : 3;
+        if (ring_keeps(r, f, false)) return true;
+    }
+    return no_ring(r);
 }
 
 /* A ring for so many blocks, and so many vectors that are fetched once. Nothing is computed twice if the registers hold it; and as many threads as a multiprocessor can use, in
  * the narrowest groups. */
-static bool ring_of(Rows *r, int cluster, int once)
+static bool ring_of(Rows *r, RingForm f)
 {
     const Sched *want = &r->k->sched;
-    if ((want->cluster && cluster != want->cluster) || (want->once && once != want->once - 1)) return false;
+    if (ring_unwanted(r, f)) return false;
     for (int again = want->again == 2; again < (want->again == 1 ? 1 : 2); again++) {
         int best = 0, best_w = 0, resident = 0;
-        for (int w = want->threads ? want->threads : 256; w <= (want->threads ? want->threads : WIDEST); w += 128)
-            if (ring_fits(r, w, cluster, again, once, &resident) && resident > best) { best = resident; best_w = r->w; }
-        if (best) return ring_fits(r, best_w, cluster, again, once, &resident);
+        f.again = again;
+        for (f.threads = want->threads ? want->threads : 256; f.threads <= (want->threads ? want->threads : WIDEST); f.threads += 128)
+            if (ring_fits(r, f, &resident) && resident > best) { best = resident; best_w = r->w; }
+        f.threads = best_w;
+        if (best) return ring_fits(r, f, &resident);
     }
     return false;
 }
@@ -628,14 +679,15 @@ static bool ring_of(Rows *r, int cluster, int once)
 static bool choose_ring(Rows *r)
 {
     static const int blocks[2][2] = { { 2, 1 }, { 4, 8 } };
-    int64_t none;
-    if (alike(r) > 1) for (int eight = 1; eight >= 0; eight--) for (int i = 0; i < 2; i++) if (eight ? ring_of_eight(r, blocks[i][0], alike(r)) : ring_of(r, blocks[i][0], alike(r))) return true;
+    const int all = alike(r);
+    if (all > 1) {
+        for (int i = 0; i < 2; i++) if (ring_of_eight(r, (RingForm){ .cluster = blocks[i][0], .once = all })) return true;
+        for (int i = 0; i < 2; i++) if (ring_of(r, (RingForm){ .cluster = blocks[i][0], .once = all })) return true;
+    }
     for (int pass = 0; pass < 2; pass++)
-        for (int once = alike(r); once >= 0; once--)
-            for (int i = 0; i < 2; i++) if (ring_of(r, blocks[pass][i], once)) return true;
-    ring_slots(r, 0, &none, &none);
-    for (int i = 0; i < r->slot.n; i++) r->slot.at[i].from = FROM_memory;
-    return false;
+        for (int once = all; once >= 0; once--)
+            for (int i = 0; i < 2; i++) if (ring_of(r, (RingForm){ .cluster = blocks[pass][i], .once = once })) return true;
+    return no_ring(r);
 }
 
 static bool choose_shape(Rows *r, bool bulk)
@@ -643,6 +695,7 @@ static bool choose_shape(Rows *r, bool bulk)
     enum { NO_RING = 1000 };
     const int ring = r->k->sched.ring;
     if (!choose_vector(r)) return false;
+    if (bulk && ring != NO_RING && ring_of_several(r)) return true;
     if (bulk && ring && ring < NO_RING) return choose_ring(r) || choose_plain(r, true);
     if (!r->k->sched.threads && choose_short(r)) return true;
     return (bulk && choose_whole(r)) || choose_plain(r, false) || (bulk && ring != NO_RING && choose_ring(r)) || choose_plain(r, true);
