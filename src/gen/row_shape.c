@@ -2,7 +2,8 @@
  *
  * First what the loops over the row read and write: vectors of neighbours that are loaded once, values that a later loop reads back. Then the shape, of four: short rows,
  * whose threads have few vectors each, so that many blocks hide each other's waits; longer ones, of as many blocks as registers allow; rows that fill the registers of
- * a multiprocessor, whole, while the second cache is asked for the next; and the ring, where much is read alike by all rows: it is fetched into shared memory once.
+ * a multiprocessor, whole, while the second cache is asked for the next; and the ring, where much is read alike by all rows: it is fetched into shared memory once, by one
+ * block of a multiprocessor or by several.
  * Each comes from counting registers, vectors in flight and bytes; the numbers below were measured. */
 #include "gen/gen.h"
 
@@ -621,7 +622,7 @@ static bool ring_unwanted(const Rows *r, RingForm f)
 }
 
 /* Threads of each block of a pair, up to those that eight vectors each would take: measured. */
-static const struct { int eight, threads; } pair_threads[] = { { 288, 384 }, { 320, 320 }, { 384, 448 }, { 416, 416 }, { 448, 640 }, { 480, 480 }, { 512, 512 }, { 576, 384 } };
+static const struct { int eight, threads; } pair_threads[] = { { 288, 384 }, { 320, 320 }, { 384, 448 }, { 416, 480 }, { 448, 640 }, { 480, 480 }, { 512, 512 }, { 576, 384 } };
 
 /* Threads for about eight vectors each, where all vectors that rows read alike are fetched once. */
 static bool ring_of_eight(Rows *r, RingForm f)
@@ -638,7 +639,7 @@ static bool ring_of_eight(Rows *r, RingForm f)
 
 /* Several blocks of a multiprocessor, each with its part of another row: one computes while another waits. As many threads as have registers for twelve vectors of a row each, in
  * warps that can be shared out evenly. A ring for more than the row that comes next makes them slower. least, most: vectors of a block's part; from `thirds` on it comes in three pieces, not two. Measured. */
-static const struct { int cluster, blocks, threads, least, thirds, most; } several[] = { { 4, 3, 128, 1153, 1320, 1480 }, { 4, 2, 192, 1664, 2112, 2304 }, { 8, 3, 128, 1153, 1409, 1408 } };
+static const struct { int cluster, blocks, threads, least, thirds, most; } several[] = { { 4, 3, 128, 1153, 1320, 1480 }, { 4, 2, 128, 1608, 1664, 1664 }, { 4, 2, 192, 1664, 2112, 2304 }, { 8, 3, 128, 1153, 1408, 1408 } };
 
 static bool ring_of_several(Rows *r)
 {
