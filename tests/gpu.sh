@@ -12,6 +12,10 @@ for m in 'norm -d batch=7' 'attention -d seq=33' 'matmul -d batch=9'; do
     # shellcheck disable=SC2086
     expect 0 'equal to the reference interpreter' "$SINTER" run "examples/$name.onnxtxt" $flags --check --device cuda
 done
+for n in 4096 10000 18000 19624 23000 25252 26000 30700 37000 44000 46500; do      # a norm's long rows, one of each form (row_shape.c), more of them than all groups take at once
+    printf '<ir_version: 10, opset_import: ["" : 23]>\ng (float[m,%d] x, float[%d] g, float[%d] b) => (float[m,%d] y) { y = LayerNormalization<axis = -1>(x, g, b) }\n' $n $n $n $n >"$T/row.onnxtxt"
+    expect 0 'equal to the reference interpreter' "$SINTER" run "$T/row.onnxtxt" -d m=150 --check --device cuda
+done
 ok "the planner's tests" env SN_TARGET=cuda "$BUILD/tests/unit/t_fuse"
 ok "random graphs" env SN_TARGET=cuda "$BUILD/tests/fuzz/fuzz_graph" --seed 0 --count 40 --cache "$T/kernels"
 if command -v python3 >/dev/null; then      # the rough forms, for what is rounded to 16 bits, take a hundredth of its last place
