@@ -68,7 +68,7 @@ static void escape_walk(Escape *x, const KBlock *b, int nv)
             x->p->k = was;
             if (!x->p->k->unit || s->loop->vector) seg = ++x->seg;       /* what is around a sum on the unit for tiles is one segment */
             break;
-        case KS_fold: case KS_skip: break;
+        case KS_fold: case KS_skip: case KS_fetch: break;
         }
         if (nv > 1 && ends_stage(x->p->k, s)) seg = ++x->seg;
     }
@@ -92,6 +92,7 @@ static void print_stmt(Printer *p, const KStmt *s)
     case KS_store: print_store(p, s); break;
     case KS_update: print_update(p, s); break;
     case KS_skip: print_line(p, "if (!(%s)) continue;", print_operand(p, s->val)); break;
+    case KS_fetch: print_line(p, "fetch_near(%s);", print_place(p, s->buf, s->at.off)); break;
     case KS_fold: case KS_loop: break;
     }
 }

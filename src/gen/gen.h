@@ -70,6 +70,7 @@ typedef struct Printer {
     Dim *lane;                          /* variable of the vector loop around, or NULL */
     int nv; bool part;                  /* vectors a step here; part: the tail, `rem` lanes are real */
     bool in_m, in_v;                    /* inside the loops over the tile's rows, vectors */
+    bool past_rows;                     /* rows are named as they are, not at most the last one */
     int row_from, row_past;             /* rows of the tile that are printed; past 0: all */
     bool quick, exact;                  /* a loop that may lose NaN, and marks it; the same loop again (print_quick()) */
     bool inside;                        /* all predicates of the addresses hold here: none is printed */

@@ -578,7 +578,7 @@ static void print_rows(Rows *r)
             print_line(p, "if (t == 0%s)", r->rows > 1 ? " && live" : r->cluster > 1 ? " && rank == 0" : "");
             print_store(p, s);
             break;
-        case KS_update: case KS_skip: ASSERT(!"an update outside a loop"); break;
+        case KS_update: case KS_skip: case KS_fetch: ASSERT(!"an update outside a loop"); break;
         }
     }
 }

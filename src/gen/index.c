@@ -38,7 +38,7 @@ static const char *var_here(Printer *p, const Dim *var)
     if (var->var >= VALUE_VAR) return print_operand(p, p->vals[var->var - VALUE_VAR]);
     if (var->var == BASE_VAR) return print_var(p, p->k->vec_var);
     const char *s = print_var(p, var);
-    if (p->k->row_var == var && p->in_m) return arena_fmt(p->arena, "%sm", s);
+    if (p->k->row_var == var && p->in_m) return arena_fmt(p->arena, "%s%c", s, p->past_rows ? 'r' : 'm');
     if (p->at_pack && var == p->k->par[p->k->npar - 1].var) return arena_fmt(p->arena, "%s_0", s);
     if (p->lane == var) return p->lane_of ? arena_fmt(p->arena, "%sl", s) : p->in_v ? arena_fmt(p->arena, "%sv", s) : s;
     return s;

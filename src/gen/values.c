@@ -363,18 +363,6 @@ static const char *bounded(Printer *p, const KVal *v)
     return arena_fmt(p->arena, "%s_f32%s(%s, %s)", v->op == OP_max ? "atleast" : "atmost", suffix(p, lane_vary(p)), e, print_operand_as(p, c, lane_vary(p)));
 }
 
-/* Is it not above 0 because it is x minus the largest so far, where a cascade's blocks have had a part of the row: the maximum so far, of all that x may be by then. */
-static bool under_pivot(Graph *g, const Node *n)
-{
-    const Node *m = n && n->op == OP_sub ? n->in[1] : NULL, *x = m ? n->in[0] : NULL;
-    if (!m || m->op != OP_view || m->view.npred) return false;
-    const Node *f = m->in[0];
-    if (f->op != OP_fold || f->kind != FOLD_max || f->in[0] != x) return false;
-    for (int k = 0, r = 0; k < x->rank; k++)         /* the view puts each row's maximum at all its places */
-        if (!(f->axes >> k & 1) && m->view.idx[r++] != dim_idx(g, k, m->dims[k])) return false;
-    return true;
-}
-
 /* Functions of which the prelude of groups of threads has a form for what is rounded to 16 bits. */
 static bool has_rough(Op op) { return op == OP_exp || op == OP_sigmoid; }
 
@@ -382,6 +370,7 @@ static const char *spelled(Printer *p, const KVal *v)
 {
     const char *bound = bounded(p, v);
     if (bound) return bound;
+    if (v->weighs) return arena_fmt(p->arena, "weight_f32%s(%s)", suffix(p, v->vary), print_operand_as(p, v->in[0], v->vary));
     if (v->op == OP_exp && v->dt == DT_f32 && !p->simt && lanes(p, v->vary) && !p->lane_of && (below_largest(v->in[0]) || under_pivot(p->g, v->in[0]->node))) return arena_fmt(p->arena, "expdown_f32v(%s)", print_operand_as(p, v->in[0], v->vary));
     if (v->op == OP_where)
         return arena_fmt(p->arena, "sel_%s%s(%s, %s, %s)", ctype(v->dt), suffix(p, v->vary), print_operand_as(p, v->in[0], v->vary), print_operand_as(p, v->in[1], v->vary), print_operand_as(p, v->in[2], v->vary));
@@ -578,14 +567,14 @@ const char *print_row_guard(Printer *p)
     return rows_whole(p->k) ? "" : arena_fmt(p->arena, "if (%sr < %s) ", r, print_dim(p, p->k->row_extent));
 }
 
-void print_store(Printer *p, const KStmt *s)
+static void print_store_there(Printer *p, const KStmt *s)
 {
     const KBuf *b = &p->k->buf.at[s->buf];
     DType t = b->scratch ? b->dt : s->val->dt;
     const char *st = stype(t), *guard = "";
     if (p->simt && p->k->columns) guard = p->in_team ? "if (live) " : "if (live && thread == 0) ";
     else if (p->simt && p->k->team > 1 && !p->in_team) guard = "if (thread == 0) ";
-    if (p->in_m && (s->vary & VARY_row)) guard = print_row_guard(p)[0] ? print_row_guard(p) : guard;
+    if (p->in_m && (s->vary & VARY_row)) guard = s->room ? "" : print_row_guard(p)[0] ? print_row_guard(p) : guard;
     if (!lanes(p, s->vary)) {
         const char *c = condition(p, &s->at, s->nopnd, s->opnd, true), *packed = pack_element(p, s);
         const char *e = print_operand_as(p, s->val, 0);
@@ -628,4 +617,12 @@ void print_store(Printer *p, const KStmt *s)
     p->lane_of--;
     print_line(p, "}");
     print_line(p, "}");
+}
+
+/* Where memory has room for it, a row past the end is stored like the others: without a test, at its own place. */
+void print_store(Printer *p, const KStmt *s)
+{
+    p->past_rows = s->room && p->in_m && print_row_guard(p)[0] && !p->shifted;
+    print_store_there(p, s);
+    p->past_rows = false;
 }

@@ -34,6 +34,7 @@ struct KVal {
     bool half;                          /* load: half a vector, or pairs of neighbours all over it: half.c */
     bool held;                          /* load: of what an earlier loop over the row has stored, which lies in registers where LoopKernel.held serves */
     bool saturate;
+    bool weighs;                        /* exp: of what is not above 0, added to a 1 (stream.c) */
     bool rough;                         /* GPU: results of 16 bits are all that comes of it, so a few units in the last place more do no harm (rough.c) */
     uint8_t vary;
     uint32_t axes;                      /* product.c: parallel axes that it depends on */
@@ -75,11 +76,12 @@ struct KLoop {
 };
 static inline Dim *loop_times(const KLoop *o) { return o->times ? o->times : o->extent; }
 static inline bool loop_around(const KLoop *o) { return o->blocked || o->places; }     /* around the sums of a contraction, no part of them */
-typedef enum KSKind { KS_val, KS_store, KS_loop, KS_fold, KS_update, KS_skip } KSKind;    /* fold: declaration; update: in the innermost body; skip: unless val holds, the rest of this turn of the loop is left out */
+typedef enum KSKind { KS_val, KS_store, KS_loop, KS_fold, KS_update, KS_skip, KS_fetch } KSKind;    /* fold: declaration; update: in the innermost body; skip: unless val holds, the rest of this turn of the loop is left out; fetch: the line of a place is asked for */
 typedef struct KStmt {
     KSKind kind;
     KVal *val;                          /* val; store: what is stored */
-    int buf; KAddr at; Combine how;     /* store */
+    int buf; KAddr at; Combine how;     /* store; fetch */
+    bool room;                          /* store: there is room for the rows of a tile that lie past the end */
     int nopnd; KVal **opnd;
     bool held;                          /* store: of what only such loads read: there it goes to registers alone */
     bool fetched;                       /* store: the line that is written STORE_AHEAD bytes further on is asked for now */
@@ -207,6 +209,7 @@ void stream_bounds(Lowering *l, Dim *j, Dim *row, Dim *first, Dim *last, Dim **l
 bool stream_skips(Lowering *l, Dim *j, Dim *start, Dim *end, int steps, Dim *row, Dim *first, Dim *last);
 bool stream_keeps(const Lowering *l, const KVal *v);                   /* Is v of an earlier loop over the block not to be computed again? */
 KVal *stream_again(Lowering *l, const Node *n, KVal *v);               /* v of an earlier loop over the block, kept */
+bool under_pivot(Graph *g, const Node *n);                            /* Is it not above 0 because it is x minus the largest so far? */
 KVal *stream_packed(Lowering *l, const KVal *load);                    /* NULL: it is read where it lies */
 
 /* Lowers and schedules a subgraph for such vectors. Raises UNSUPPORTED when a dtype has no spelling in kernels; the caller then runs

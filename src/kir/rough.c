@@ -75,7 +75,7 @@ static void used_in(Roughness *r, const KBlock *b)
             if (v->kind == KV_load && !v->rough && r->buf[v->buf]) { r->buf[v->buf] = false; r->changed = true; }
             break;
         case KS_skip: needs_digits(r, v); break;
-        case KS_fold: break;
+        case KS_fold: case KS_fetch: break;
         }
     }
 }

@@ -21,7 +21,7 @@ static void each_dim(KBlock *b, DimFn fn, void *arg)
             if (s->val->dim) fn(arg, &s->val->dim, false);
             each_addr(&s->val->at, fn, arg);
             break;
-        case KS_store: each_addr(&s->at, fn, arg); break;
+        case KS_store: case KS_fetch: each_addr(&s->at, fn, arg); break;
         case KS_loop: each_dim(s->loop->body, fn, arg); break;
         case KS_fold: case KS_update: case KS_skip: break;
         }
@@ -170,6 +170,7 @@ static void vary_block(LoopKernel *k, KBlock *b, const Dim *lane, const Dim *row
         case KS_loop: vary_block(k, s->loop->body, s->loop->vector ? s->loop->var : lane, s->loop->tile > 1 ? s->loop->var : row); break;
         case KS_fold: s->fold->vary = 0; break;
         case KS_skip: s->vary = s->val->vary; break;
+        case KS_fetch: each_addr(&s->at, vary_dim, &y); s->vary = y.v; break;
         case KS_update: {
             KFold *f = s->fold;
             s->vary = f->value->vary;

@@ -5,6 +5,7 @@
  *   contractions that stand at every point are computed in register tiles (places of the axis x rows) and kept for the block;
  *   each fold is taken over the block by itself, in order of stages; then state = state * advance + block, and a pivot moves.
  * What one loop over the block computed is computed again by a later one if that is cheap, and kept otherwise. In the end each state gets its last factor.
+ * Powers of e that are only weights need not be exact where they are tiny (find_weights).
  *
  * A block is skipped when no row of the tile can have anything there (stream_bounds): its bounds are affine in the rows, so they are numbers of the launch. */
 #include "kir/kir.h"
@@ -90,7 +91,7 @@ KVal *stream_again(Lowering *l, const Node *n, KVal *v)
     Dim *off = dim_add(l->g, dim_mulc(l->g, dim_sub(l->g, t->j, t->jb), t->width), lane_offset(l));
     DType dt = v->dt == DT_bool ? DT_bool : dtype_info[v->dt].compute == DT_i32 ? DT_i32 : dtype_info[v->dt].compute;
     int buf = scratch_new(l, dt, n, dim_const(l->g, BLOCK_BYTES / 4));
-    block_add(l, v->block, (KStmt){ .kind = KS_store, .val = v, .buf = buf, .at.off = off });
+    block_add(l, v->block, (KStmt){ .kind = KS_store, .val = v, .buf = buf, .at.off = off, .room = true });     /* for whole tiles: see block_steps() */
     StoredRow r = { v, buf, off };
     vec_push(l->arena, &l->rows, r);
     return scratch_load(l, buf, v->dt, off, n);
@@ -419,6 +420,70 @@ static void lower_end(const Streaming *t)
     for (int i = 0; i < n; i++) finish_wide(t, wide[i], was);
 }
 
+/* ---- weights -------------------------------------------------------------------------------------------------------------------------------- */
+/* Is it not above 0 because it is x minus the largest so far, where a cascade's blocks have had a part of the row: the maximum so far, of all that x may be by then. */
+bool under_pivot(Graph *g, const Node *n)
+{
+    const Node *m = n && n->op == OP_sub ? n->in[1] : NULL, *x = m ? n->in[0] : NULL;
+    if (!m || m->op != OP_view || m->view.npred) return false;
+    const Node *f = m->in[0];
+    if (f->op != OP_fold || f->kind != FOLD_max || f->in[0] != x) return false;
+    for (int k = 0, r = 0; k < x->rank; k++)         /* the view puts each row's maximum at all its places */
+        if (!(f->axes >> k & 1) && m->view.idx[r++] != dim_idx(g, k, m->dims[k])) return false;
+    return true;
+}
+
+/* Is x a product of w, or where w is not needed at all, anything? Other folds of the cascade are ready numbers. */
+static bool proportional(const Stream *s, const Node *x, const Node *w, bool *needs, int *steps)
+{
+    *needs = x == w;
+    if (*needs) return true;
+    if (--*steps < 0) return false;
+    for (int i = 0; i < s->nfold; i++) if (x == s->fold[i].node) return true;
+    bool in[3] = { false };
+    for (int i = 0; i < x->nin; i++) {
+        bool need;
+        if (!proportional(s, x->in[i], w, &need, steps)) return false;
+        if (need && i > 2) return false;
+        if (need) *needs = in[i] = true;
+    }
+    if (!*needs || x->op == OP_view) return true;
+    if (x->op == OP_cast) return dtype_is_float(x->dt);
+    if (x->op == OP_where) return !in[0];
+    return x->op == OP_mul ? in[0] != in[1] : x->op == OP_div && !in[1];
+}
+
+/* Is w, a power of e, only summed up, with factors, next to a power that is 1? Then one far below it, and its last digits, do not count. */
+static bool only_weighs(const Stream *s, const Node *w)
+{
+    for (int i = 0; i < s->nfold; i++) {
+        bool needs;
+        if (!proportional(s, s->fold[i].body, w, &needs, &(int){ WALK_STEPS })) return false;
+        if (needs && s->fold[i].node->kind != FOLD_sum) return false;
+    }
+    return true;
+}
+
+/* The factor that brings a sum from one pivot to the next, which is a weight too: that of all before beside what follows. */
+static bool moves_pivot(const Stream *s, const Node *n)
+{
+    const Node *d = n->in[0], *m = d->op == OP_neg ? d->in[0] : d;
+    const bool turned = m != d;
+    if (m->op != OP_sub) return false;
+    for (int i = 0; i < s->nfold; i++)
+        if (s->fold[i].pivot && under_views(m->in[turned]) == s->fold[i].old && under_views(m->in[!turned]) == s->fold[i].cur) return true;
+    return false;
+}
+
+static void find_weights(const Lowering *l, const Stream *s)
+{
+    for (int i = 0; i < l->vals.n; i++) {
+        KVal *v = l->vals.at[i];
+        if (v->kind != KV_ew || v->op != OP_exp || v->dt != DT_f32 || !v->node || v->node->op != OP_exp) continue;
+        v->weighs = (under_pivot(l->g, v->node->in[0]) && only_weighs(s, v->node)) || moves_pivot(s, v->node);
+    }
+}
+
 /* ---- scratch in place ----------------------------------------------------------------------------------------------------------------------- */
 /* What a block keeps lies in the first cache, so a row of values takes over the memory of another that is read for the last time where, or before, it is written. */
 typedef struct Life { int store, load; const KBlock *stored, *loaded; } Life;    /* place in the order of statements of the first store, of the last load */
@@ -439,7 +504,7 @@ static void bufs_rename(KBlock *b, const int *to)
     for (int i = 0; i < b->stmt.n; i++) {
         KStmt *s = &b->stmt.at[i];
         if (s->kind == KS_loop) bufs_rename(s->loop->body, to);
-        if (s->kind == KS_store) s->buf = to[s->buf];
+        if (s->kind == KS_store || s->kind == KS_fetch) s->buf = to[s->buf];
         if (s->kind == KS_val && s->val->kind == KV_load) s->val->buf = to[s->val->buf];
     }
 }
@@ -499,6 +564,42 @@ static void block_ahead(const Streaming *t, const KBlock *b, int steps)
         bool across = false;
         for (const KBlock *u = b; u->loop; u = u->up) across |= u->loop->var == t->j && u->loop->tile > 1;
         if (across && dim_linear(t->g, s->val->at.off, t->j->var, &c, &rest) && !dim_is(c, 0)) s->val->ahead = dim_mulc(t->g, c, steps);
+    }
+}
+
+/* What a result with axes of its own reads of a place of the axis (a row of values) is a row of memory, of which each tile takes a few bytes at a time. So the last loop before,
+ * which computes, asks for the whole row. */
+enum { FETCH_ROW = 2048 };              /* bytes */
+static KLoop *last_pass(const Streaming *t, const KBlock *b)
+{
+    KLoop *o = NULL;
+    for (int i = 0; i < b->stmt.n; i++)
+        if (b->stmt.at[i].kind == KS_loop && b->stmt.at[i].loop->var == t->j && b->stmt.at[i].loop->tile <= 1) o = b->stmt.at[i].loop;
+    return o;
+}
+
+static void wide_fetch(const Streaming *t, const KBlock *b, KLoop *pass)
+{
+    Lowering *l = t->l;
+    const Dim *lane = l->k->vec_var;
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        const KVal *v = s->kind == KS_val ? s->val : NULL;
+        if (s->kind == KS_loop && s->loop != pass) wide_fetch(t, s->loop->body, pass);
+        if (!v || v->kind != KV_load || v->nopnd || v->at.npred || l->k->buf.at[v->buf].scratch || !b->loop || b->loop->var != t->j || !b->up->loop || (lane && dim_uses(v->at.off, lane->var))) continue;
+        const KLoop *out = b->up->loop;
+        const int64_t size = (int64_t)dtype_size(v->dt);
+        Dim *c, *step, *rest, *map[LOOP_VAR] = { 0 };
+        if (out->tile <= 1 || !dim_linear(t->g, v->at.off, out->var->var, &c, &rest) || !dim_is(c, 1) || dim_hint(t->g, out->extent) * size > FETCH_ROW) continue;
+        if (!dim_linear(t->g, v->at.off, t->j->var, &step, &rest) || dim_hint(t->g, step) * size < LINE_BYTES) continue;
+        KBlock *was = l->cur;
+        l->cur = pass->body;
+        KLoop *o = loop_new(l, dim_idx(t->g, LOOP_VAR + l->nloop++, out->extent), false);
+        o->step = LINE_BYTES / size;
+        map[out->var->var] = o->var;
+        block_add(l, l->cur, (KStmt){ .kind = KS_fetch, .buf = v->buf, .at.off = dim_subst(t->g, v->at.off, LOOP_VAR, map) });
+        loop_close(l, o);
+        l->cur = was;
     }
 }
 
@@ -564,12 +665,14 @@ void lower_stream(Lowering *l)
     for (int i = 0; i < s->nfold; i++) if (!s->fold[i].pivot) sum_stands(&t, &s->fold[i]);
     for (int stage = 0; stage < stages; stage++) lower_stage(&t, stage, was);
     if (rows) block_ahead(&t, rows->body, steps);
+    else if (last_pass(&t, l->cur) && l->k->lanes > 1) wide_fetch(&t, l->cur, last_pass(&t, l->cur));
     rows_each_close(&t, rows);
     loop_close(l, blocks);
     KLoop *ends = rows_each_open(&t);
     lower_end(&t);
     rows_each_close(&t, ends);
     rows_in_place(l, rows ? rows : blocks);
+    find_weights(l, s);
     if (skips) l->k->note = l->k->note ? arena_fmt(l->arena, "%s; %s", l->k->note, skips_note) : skips_note;
     l->streaming = NULL;
 }

@@ -73,7 +73,7 @@ static double count_block(Traits *t, const LoopKernel *k, const KBlock *b, const
             break;
         case KS_store: t->stores += n; break;
         case KS_fold: t->sums += tile; break;
-        case KS_skip: break;
+        case KS_skip: case KS_fetch: break;
         case KS_update: t->ops += n; text += tile; break;
         }
     }
