@@ -42,7 +42,7 @@ int64_t node_bytes(const Node *n, const int64_t *syms)
     return c;
 }
 
-static void node_tensor(Ctx *cx, const Node *n, const int64_t *syms, Tensor *t)
+void node_tensor(Ctx *cx, const Node *n, const int64_t *syms, Tensor *t)
 {
     int64_t dims[MAX_RANK];
     for (int k = 0; k < n->rank; k++) dims[k] = dim_eval(n->dims[k], syms, NULL);
@@ -140,7 +140,9 @@ void segment_run_once(Ctx *cx, Segment *s)
     }
     RtError e = { .launch = -1 };
     int threads = s->opt.threads ? s->opt.threads : cx->opt.threads;
-    if (s->target->api->run(s->target->device, n, l, threads, cx->cancel, NULL, &e) != E_OK) segment_raise(cx, s, &e);
+    Checker c = { .s = s, .at = s->fixed, .seen = NEWS(s->arena, uint64_t, s->g->node.n + 1) };
+    for (int i = 0; s->opt.check && i < n; i++) checker_run(cx, &c, l[i].id, &l[i], threads, NULL);
+    if (!s->opt.check && s->target->api->run(s->target->device, n, l, threads, cx->cancel, NULL, &e) != E_OK) segment_raise(cx, s, &e);
 }
 
 /* ---- instances ------------------------------------------------------------------------------------------------------------------------------- */
@@ -442,54 +444,18 @@ static void prepare_outputs(Ctx *cx, RunJob *j, const int64_t *syms, bool whole)
     }
 }
 
-static void compare_kernel(Ctx *cx, RunJob *j, int launch, const Tensor *want, Node *const *node, int n)
-{
-    const Segment *s = j->s;
-    const Part *p = &s->part[j->x->part[launch]];
-    for (int k = 0; p->loops && k < p->src.nbuf; k++) {
-        const KBuf *b = &p->loops->buf.at[p->src.buf[k]];
-        if (!b->write || s->last[b->node->id] < j->x->part[launch]) continue;
-        bool more = false;              /* other kernels still write parts of it */
-        for (int q = j->x->part[launch] + 1; q < s->npart; q++)
-            for (int w = 0; s->part[q].loops && w < s->part[q].loops->buf.n; w++) more |= s->part[q].loops->buf.at[w].node == b->node && s->part[q].loops->buf.at[w].write && !s->part[q].loops->buf.at[w].scratch;
-        for (int i = 0; i < n && !more; i++) {
-            if (node[i] != b->node) continue;
-            const uint8_t *got = j->x->launch[launch].buf[k], *ref = want[i].data;
-            int64_t count = tensor_count(&want[i]);
-            if (is_staged(s)) {
-                uint8_t *copy = arena_alloc(j->a, tensor_bytes(&want[i]) + 1);
-                stage_read(cx, s, copy, got, tensor_bytes(&want[i]));
-                got = copy;
-            }
-            size_t size = dtype_size(b->dt);
-            double tol = b->dt == DT_f64 ? 1e-9 : b->dt == DT_f16 ? 4e-3 : b->dt == DT_bf16 ? 3e-2 : 1e-4;
-            for (int64_t e = 0; e < count; e++) {
-                Scalar x = scalar_load(b->dt, got + (size_t)e * size), y = scalar_load(b->dt, ref + (size_t)e * size);
-                bool ok = !dtype_is_float(b->dt) ? x.i == y.i : x.f == y.f || (x.f != x.f && y.f != y.f)
-                    || (x.f - y.f <= tol * (1 + (y.f < 0 ? -y.f : y.f)) && y.f - x.f <= tol * (1 + (y.f < 0 ? -y.f : y.f)));
-                if (ok) continue;
-                const Origin *o = &s->g->origin.at[b->node->origin];
-                if (dtype_is_float(b->dt)) fail(cx, E_INVALID, "check: kernel %s, node '%s' (%s), element %lld of %s: %.9g, the interpreter says %.9g", p->src.name, o->name ? o->name : "",
-                    o->op ? o->op : "", (long long)e, shape_str(j->a, want[i].rank, want[i].dims), x.f, y.f);
-                fail(cx, E_INVALID, "check: kernel %s, node '%s' (%s), element %lld: %lld, the interpreter says %lld", p->src.name, o->name ? o->name : "", o->op ? o->op : "", (long long)e, (long long)x.i, (long long)y.i);
-            }
-        }
-    }
-}
-
 static void run_checked(Ctx *cx, RunJob *j, int threads)
 {
     Segment *s = j->s;
-    int n = 0;
-    Node **node = NEWS(j->a, Node *, s->g->node.n + 1);
-    for (int id = 0; id < s->g->node.n; id++) if (s->first[id] >= 0 && s->g->node.at[id]->op != OP_call) node[n++] = s->g->node.at[id];
-    Tensor *want = NEWS(j->a, Tensor, n + 1);
-    eval_nodes(cx, j->a, s->g, j->in, j->x->syms, n, node, want);
-    for (int i = 0; i < j->x->nlaunch; i++) {
-        RtError e = { .launch = -1 };
-        if (s->target->api->run(s->target->device, 1, &j->x->launch[i], threads, cx->cancel, j->seconds ? &j->seconds[j->x->part[i]] : NULL, &e) != E_OK) segment_raise(cx, s, &e);
-        compare_kernel(cx, j, i, want, node, n);
+    int n = s->g->node.n;
+    void **at = NEWS(j->a, void *, n + 1);
+    for (int id = 0; id < n; id++) {
+        const Node *v = s->g->node.at[id];
+        if (s->fixed[id] || s->first[id] >= 0) at[id] = s->fixed[id] ? s->fixed[id] : j->x->where[id] ? j->x->where[id] : address_of(j, v);
     }
+    Checker c = { .s = s, .syms = j->x->syms, .in = j->in, .at = at, .seen = NEWS(j->a, uint64_t, n + 1) };
+    for (int i = 0; i < j->x->nlaunch; i++) checker_run(cx, &c, j->x->part[i], &j->x->launch[i], threads, j->seconds ? &j->seconds[j->x->part[i]] : NULL);
+    checker_end(cx, &c);
 }
 
 /* What a kernel reads, in the order of memory. */
@@ -602,6 +568,7 @@ static void finish_output(Ctx *cx, RunJob *j, int i)
         return;
     }
     const void *from = input ? j->in[n->index].data : s->fixed[n->id] || s->first[n->id] < 0 ? fixed_data(j->a, s, n, j->x->syms) : address_of(j, n);
+    ASSERT(out->far || out->data);
     if (from && out->far) stage_write(cx, s, out->far, from, bytes);
     else if (from && from != out->data) memmove(out->data, from, bytes);
 }

@@ -4,6 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
+const Node *part_reads(const Segment *s, int part, const Node *n)
+{
+    for (int i = 0; i < part; i++) if (s->part[i].packs && s->part[i].sub->store[0].node == n) return n->in[0];
+    return n;
+}
+
 /* Kernels between which each node lives in memory. */
 static void find_lives(Segment *s)
 {
@@ -25,6 +31,7 @@ static void find_lives(Segment *s)
             if (b->scratch) continue;
             if (s->first[b->node->id] < 0 && b->write) s->first[b->node->id] = begin;
             if (s->last[b->node->id] < end) s->last[b->node->id] = end;
+            if (s->opt.check && s->last[part_reads(s, i, b->node)->id] < end) s->last[part_reads(s, i, b->node)->id] = end;     /* what the interpreter will read */
         }
     }
     for (int i = 0; i < s->g->output.n; i++) s->last[s->g->output.at[i].node->id] = s->npart;

@@ -108,6 +108,18 @@ void instance_free(const Segment *s, Instance *x);
 int64_t node_bytes(const Node *n, const int64_t *syms);
 void *device_block(Ctx *cx, const Segment *s, int64_t bytes);
 
+const Node *part_reads(const Segment *s, int part, const Node *n);            /* segment.c: what is read of the graph where it reads the buffer of n: what a part before it packed there, or n */
+void node_tensor(Ctx *cx, const Node *n, const int64_t *syms, Tensor *t);     /* its dtype and sizes; no data */
+
+/* checker.c: a launch, compared with what the interpreter makes of what it reads; and, at the end, whether results are still what they were. */
+typedef struct Checker {
+    const Segment *s; const int64_t *syms; const Tensor *in;         /* in: on the host */
+    void *const *at;                    /* by node id: where what kernels and calls compute lies, on the device; else NULL */
+    uint64_t *seen;                     /* by node id: hash of what lies there, as it was last seen; 0: not yet */
+} Checker;
+void checker_run(Ctx *cx, Checker *c, int part, const Launch *l, int threads, double *seconds);
+void checker_end(Ctx *cx, Checker *c);
+
 /* packed.c */
 const void *packed_data(Segment *s, const KBuf *b, size_t *bytes);     /* a constant in the form that a kernel wants, made once, and its size (bytes may be NULL); NULL without memory */
 void segment_pack(Ctx *cx, Segment *s);                      /* all of them, before the first run */

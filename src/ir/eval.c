@@ -341,6 +341,11 @@ static void eval_part(Eval *ev, NodeState *f)
 }
 
 /* ---- what is stored, and when -------------------------------------------------------------------------- */
+/* A value that is given needs no operands. */
+static int operands_of(const NodeState *f) { return f->given ? 0 : f->n->nin; }
+
+static const Tensor *value_given(const Eval *ev, const Node *n) { return ev->given ? ev->given[n->id] : NULL; }
+
 /* The nodes that outs need, in id order: operands come first. */
 static void eval_collect(Eval *ev)
 {
@@ -358,7 +363,7 @@ static void eval_collect(Eval *ev)
         count++;
         lo = n->id < lo ? n->id : lo;
         hi = n->id > hi ? n->id : hi;
-        for (int k = 0; k < n->nin; k++)
+        for (int k = 0; k < n->nin && !value_given(ev, n); k++)
             if (!ev->pos[n->in[k]->id])
                 vec_push(ev->mem, &todo, n->in[k]);
     }
@@ -368,6 +373,7 @@ static void eval_collect(Eval *ev)
             continue;
         NodeState *f = &ev->st[ev->nst++];
         f->n = ev->g->node.at[id];
+        f->given = value_given(ev, f->n);
         f->last = f->first_dead = f->next_dead = -1;
         ev->pos[id] = ev->nst;
     }
@@ -398,7 +404,7 @@ static void eval_plan(Eval *ev)
             f->count =
                 f->dims[k] && f->count > INT64_MAX / 8 / f->dims[k] ? INT64_MAX / 8 : f->count * f->dims[k];
         }
-        for (int k = 0; k < n->nin; k++) {
+        for (int k = 0; k < operands_of(f); k++) {
             bool again = false;
             for (int j = 0; j < k; j++)
                 again |= n->in[j] == n->in[k];
@@ -410,8 +416,8 @@ static void eval_plan(Eval *ev)
         NodeState *f = &ev->st[i];
         const Node *n = f->n;
         f->depth = f->cone = 1;
-        f->base = n->nin ? 0 : f->count;
-        for (int k = 0; k < n->nin; k++) {
+        f->base = operands_of(f) ? 0 : f->count;
+        for (int k = 0; k < operands_of(f); k++) {
             NodeState *x = eval_state(ev, n->in[k]);
             f->base = count_add(f->base, x->base);
             if (n->op == OP_call)
@@ -422,13 +428,13 @@ static void eval_plan(Eval *ev)
             f->cone += x->cone;
         }
         /* What a view repeats is computed once; but a view itself costs less than a copy. */
-        if ((n->op == OP_view || n->op == OP_gather) && eval_state(ev, n->in[0])->n->op != OP_view) {
+        if (!f->given && (n->op == OP_view || n->op == OP_gather) && eval_state(ev, n->in[0])->n->op != OP_view) {
             NodeState *x = eval_state(ev, n->in[0]);
             if (x->count < f->count && x->count <= 4096 + 4 * x->base && x->n->op != OP_iota)
                 x->stored = true;
         }
         bool small = f->count <= 4096 + 4 * f->base;
-        if (!eval_is_map(n) || f->depth >= EVAL_DEPTH || f->cone >= EVAL_CONE)
+        if (f->given || !eval_is_map(n) || f->depth >= EVAL_DEPTH || f->cone >= EVAL_CONE)
             f->stored = true;
         else if (f->uses > 1 && small && n->op != OP_iota && n->op != OP_view)
             f->stored = true;
@@ -438,7 +444,7 @@ static void eval_plan(Eval *ev)
     for (int i = ev->nst - 1; i >= 0; i--) {            /* part is a name of its call's result */
         NodeState *f = &ev->st[i];
         int when = f->stored && f->n->op != OP_part ? i : f->last;
-        for (int k = 0; k < f->n->nin; k++) {
+        for (int k = 0; k < operands_of(f); k++) {
             NodeState *x = eval_state(ev, f->n->in[k]);
             x->last = when > x->last ? when : x->last;
         }
@@ -524,7 +530,9 @@ static void eval_all(Ctx *cx, void *arg)
             continue;
         ctx_poll(cx);
         Tensor named;
-        switch ((int)f->n->op) {
+        if (f->given)
+            f->val = arena_copy(ev->mem, f->given, sizeof(Tensor));
+        else switch ((int)f->n->op) {
         case OP_input:
             named = ev->inputs[f->n->index];
             f->val = arena_copy(ev->mem, &named, sizeof named);
@@ -542,7 +550,7 @@ static void eval_all(Ctx *cx, void *arg)
     }
     for (int k = 0; k < ev->nout; k++) {
         NodeState *f = eval_state(ev, ev->outs[k]);
-        bool named = f->n->op == OP_input || f->n->op == OP_const || f->n->op == OP_part;
+        bool named = f->given || f->n->op == OP_input || f->n->op == OP_const || f->n->op == OP_part;
         ASSERT(f->n->op != OP_call);
         if (!named)
             ev->result[k] = *f->val;
@@ -553,14 +561,15 @@ static void eval_all(Ctx *cx, void *arg)
     }
 }
 
-static void eval_guarded(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const int64_t *syms, int n,
-                         Node *const *outs, Tensor *result, bool ready)
+static void eval_guarded(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const Tensor *const *given,
+                         const int64_t *syms, int n, Node *const *outs, Tensor *result, bool ready)
 {
     Eval ev = { .cx = cx,
                 .mem = arena_new(cx),
                 .res = a,
                 .g = g,
                 .inputs = inputs,
+                .given = given,
                 .syms = syms,
                 .nout = n,
                 .outs = outs,
@@ -582,11 +591,17 @@ static void eval_guarded(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs
 void eval_nodes(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const int64_t *syms, int n,
                 Node *const *outs, Tensor *result)
 {
-    eval_guarded(cx, a, g, inputs, syms, n, outs, result, false);
+    eval_guarded(cx, a, g, inputs, NULL, syms, n, outs, result, false);
+}
+
+void eval_given(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const Tensor *const *given, const int64_t *syms,
+                int n, Node *const *outs, Tensor *result)
+{
+    eval_guarded(cx, a, g, inputs, given, syms, n, outs, result, false);
 }
 
 void eval_ready(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const int64_t *syms, int n,
                 Node *const *outs, Tensor *result)
 {
-    eval_guarded(cx, a, g, inputs, syms, n, outs, result, true);
+    eval_guarded(cx, a, g, inputs, NULL, syms, n, outs, result, true);
 }

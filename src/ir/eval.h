@@ -59,6 +59,7 @@ typedef struct NodeState {
     int next_dead;                  /* chain of values with the same `last`, from first_dead */
     int first_dead;
     bool stored, result;
+    const Tensor *given;            /* its value, where the caller has it */
     Tensor *val;                    /* call: nout of them */
     size_t room;                    /* of block */
     void *block, *stage;            /* owned; stage: scatter's wide copy while it runs */
@@ -71,7 +72,7 @@ typedef struct Eval {
     Ctx *cx;
     Arena *mem, *res;               /* scratch; the caller's arena */
     const Graph *g;
-    const Tensor *inputs;
+    const Tensor *inputs, *const *given;     /* given: by node id, or NULL */
     const int64_t *syms;
     int nout;
     Node *const *outs;

@@ -33,9 +33,7 @@ done
 at_sizes() { local m=$1; shift; ok "$m at $*" "$SINTER" run "$SN_CASES/models/$m/model.onnx" "$@" --check; }
 at_sizes bert_toy -d batch=2 -d max_seq_len_in_batch=7
 at_sizes bert_toy -d batch=5 -d max_seq_len_in_batch=33 --no-fuse
-# Of 18 random images the interpreter and kernels come to differ by more than is allowed for 4, whether or not reductions are fused: not for the same ones.
-at_sizes ppocrv4_rec -d p2o.DynamicDimension.0=2 -d p2o.DynamicDimension.1=64 -i x=random:1
-SN_OFF=dot_rows at_sizes ppocrv4_rec -d p2o.DynamicDimension.0=2 -d p2o.DynamicDimension.1=64
+at_sizes ppocrv4_rec -d p2o.DynamicDimension.0=2 -d p2o.DynamicDimension.1=64
 case ${MODES:-} in
 *interpreter*)
     at_sizes mobilenetv2_qdq_int8 -d batch=2

@@ -553,6 +553,31 @@ TEST(symbols)
     expect_f32(r[0], 1, (float[]){ 11 });
 }
 
+/* What is given is taken as it is, and nothing below it is looked at: x has no data. */
+TEST(given)
+{
+    Graph *g = b->g;
+    Tensor *t = &b->in[b->nin++];
+    tensor_init(g->cx, t, DT_f32, 2, (int64_t[]){ 2, 3 });
+    Node *x = graph_input(g, "x", DT_f32, 2, (int64_t[]){ 2, 3 }, NULL, t);
+    Node *sum = g_fold(g, FOLD_sum, g1(g, OP_exp, x), 2, true), *turned = g_transpose(g, x, (int[]){ 1, 0 });
+    Node *outs[4] = { g2(g, OP_mul, sum, g_scalar(g, DT_f32, 10)), g_fold(g, FOLD_max, g2(g, OP_add, turned, turned), 1, false),
+                      g_join(g, 2, (Node *[]){ sum, sum }, 1), turned };
+    Tensor given_sum, given_turned, r[4];
+    tensor_init(g->cx, &given_sum, DT_f32, 2, (int64_t[]){ 2, 1 });
+    tensor_init(g->cx, &given_turned, DT_f32, 2, (int64_t[]){ 3, 2 });
+    given_sum.data = (float[]){ 5, 7 };
+    given_turned.data = (float[]){ 1, 2, 3, 4, 5, 6 };
+    const Tensor **given = NEWS(b->a, const Tensor *, g->node.n);
+    given[sum->id] = &given_sum;
+    given[turned->id] = &given_turned;
+    eval_given(g->cx, b->a, g, NULL, given, NULL, 4, outs, r);
+    expect_f32(r[0], 2, (float[]){ 50, 70 });
+    expect_f32(r[1], 2, (float[]){ 10, 12 });
+    expect_f32(r[2], 4, (float[]){ 5, 5, 7, 7 });
+    expect_f32(r[3], 6, (float[]){ 1, 2, 3, 4, 5, 6 });
+}
+
 TEST(text)
 {
     Graph *g = b->g;
@@ -584,7 +609,7 @@ int main(void)
         cmocka_unit_test(test_folds), cmocka_unit_test(test_fold_specials), cmocka_unit_test(test_fold_dtypes), cmocka_unit_test(test_scans),
         cmocka_unit_test(test_gathers), cmocka_unit_test(test_outside), cmocka_unit_test(test_scatters), cmocka_unit_test(test_calls),
         cmocka_unit_test(test_matmul_softmax), cmocka_unit_test(test_convolution), cmocka_unit_test(test_on_demand), cmocka_unit_test(test_long_chain),
-        cmocka_unit_test(test_symbols), cmocka_unit_test(test_text),
+        cmocka_unit_test(test_symbols), cmocka_unit_test(test_given), cmocka_unit_test(test_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
