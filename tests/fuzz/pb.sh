@@ -40,7 +40,7 @@ else
 fi
 
 FLAGS=(-std=c11 -g -O1 -D_GNU_SOURCE -Isrc -Wall -Wextra)
-SOURCES=(tests/fuzz/fuzz_pb.c src/base/*.c src/onnx/{pb,load,tensorproto,external,onnxtext,tensorfile}.c)
+SOURCES=(tests/fuzz/fuzz_pb.c src/base/*.c src/onnx/{pb,load,tensorproto,external,onnxtext,textscan,tensorfile}.c)
 if command -v clang >/dev/null && clang "${FLAGS[@]}" -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all "${SOURCES[@]}" -lm \
         -o "$DIR/fuzz_pb" 2>"$DIR/build.log"; then
     printf '"\\x08\\x0a"\n"\\x0a\\x00"\n"ir_version"\n"float["\n"=>"\n' >"$DIR/dict"
