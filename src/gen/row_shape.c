@@ -19,8 +19,8 @@ enum { MOST_THREADS = 512, BLOCK = 64,      /* threads of a row, of a block at l
     ENOUGH_BLOCKS = 3,                      /* of a multiprocessor: more hardly help */
     BUSY_WORDS = 48,                        /* so many of a thread, in one block: memory is kept busy by it alone */
     REGISTERS = 65536,                      /* of a multiprocessor */
-    WHOLE_MORE = 768, WHOLE_LESS = 512, WHOLE_ALIKE = 640, WHOLE_WORKING = 16, WHOLE_REDUCTION = 4,      /* threads of a multiprocessor that works on one or two rows; registers besides; more for each further reduction */
-    WHOLE_BYTES = 64 << 10, WHOLE_LATE_BYTES = 80 << 10,      /* of the two rows at least, or memory is not busy; where vectors that all rows read do not lie like the row */
+    WHOLE_WORKING = 16, WHOLE_REDUCTION = 4,      /* where a multiprocessor works on one or two rows: registers besides these; more for each further reduction */
+    WHOLE_BYTES = 64 << 10,                 /* of two rows at least, or memory is not busy */
     SOON = 160 << 10,                       /* bytes of rows that a multiprocessor may ask the second cache for, ahead */
     BLOCKS = 2,                             /* of a multiprocessor hide each other's waits: where there are fewer, rows come through a ring */
     /* the ring */
@@ -453,7 +453,7 @@ static int64_t row_bytes(const Rows *r)
 }
 
 /* Long rows, of which a multiprocessor holds one or two: they are dealt out from a line of memory's beginning on, two reductions are made at once, and while one is worked on, the
- * second cache is asked for the row that comes next, or half of it, as far as it has room. */
+ * second cache is asked for the row that comes next. Of very long ones for half of it, while what all rows read alike is waited for; or not at all, if nothing is. */
 static void deal_long(Rows *r, bool bulk)
 {
     const Sched *want = &r->k->sched;
@@ -467,33 +467,41 @@ static void deal_long(Rows *r, bool bulk)
         r->shift = line;
     }
     const bool busy = reductions(r) == 1 && rows_exact(r) && r->need >= BUSY_WORDS;     /* loads wait once, and all threads are alike: memory has no time to spare */
-    r->soon = want->ahead ? want->ahead - 1 : busy ? 0 : row_bytes(r) * r->blocks <= SOON ? 1 : 2;
+    r->soon = want->ahead ? want->ahead - 1 : busy ? 0 : row_bytes(r) * r->blocks <= SOON ? 1 : alike(r) ? 2 : 0;
     r->paired = true;
     r->crowded = r->nloop > 1 && rows_pair(r, 0) == PAIR_squares;
 }
 
 /* As many threads as registers suffice for: two blocks that share them, or one. All threads the same, if that can be. What is read alike by all rows is read again for each: of
- * that, no more than two blocks hide. */
+ * that, only several blocks hide the wait, and it wants registers, where some such loads are on their way at a time, so fewer threads. The forms in the order that they are tried,
+ * by the number of vectors that are read alike: blocks of a multiprocessor, their threads together, whether all are the same, vectors of each at most (0: as registers hold). Measured. */
+static const struct { int alike, blocks, threads; bool same; int most; } whole_forms[] = {
+    { 0, 2, 768, true, 0 }, { 0, 2, 512, true, 0 }, { 0, 2, 768, false, 0 }, { 0, 2, 512, false, 0 },
+    { 0, 1, 768, true, 0 }, { 0, 1, 512, true, 0 }, { 0, 1, 768, false, 0 }, { 0, 1, 640, false, 0 }, { 0, 1, 512, false, 0 },
+    { 1, 2, 512, true, 0 }, { 1, 2, 768, true, 0 }, { 1, 2, 512, false, 0 },
+    { 1, 1, 768, true, 0 }, { 1, 1, 512, true, 0 }, { 1, 1, 768, false, 0 }, { 1, 1, 640, false, 0 }, { 1, 1, 512, false, 0 },
+    { 2, 2, 768, true, 0 }, { 2, 2, 640, true, 0 }, { 2, 3, 480, false, 20 }, { 2, 2, 576, false, 0 }, { 2, 2, 640, false, 0 },
+};
+
 static bool choose_whole(Rows *r)
 {
-    const int line = lines(r), common = alike(r);
-    const int64_t nvec = (r->n + r->e - 1) / r->e + (line ? line / r->e - 1 : 0);
+    const int line = lines(r), common = alike(r) < 2 ? alike(r) : 2;
+    const int64_t vectors = (r->n + r->e - 1) / r->e;
     mark_kept(r, true);
-    if (words_outside(r) > COMMON || r->k->sched.ring || r->k->sched.threads || row_bytes(r) * BLOCKS < (common > 1 && line ? WHOLE_LATE_BYTES : WHOLE_BYTES)) return false;
-    r->w = WHOLE_MORE;
+    if (words_outside(r) > COMMON || r->k->sched.ring || r->k->sched.threads || row_bytes(r) * BLOCKS < WHOLE_BYTES) return false;
+    r->w = MOST_THREADS;        /* more than a warp: reductions may go in pairs */
     r->paired = true;
     int working = WHOLE_WORKING + WHOLE_REDUCTION * (reductions(r) - 1) + wide_folds(r) + (r->nloop > 1 && rows_pair(r, 0) == PAIR_squares ? WORKING_SQUARES : 0);
     for (int i = 0; i < r->slot.n; i++) if (!r->slot.at[i].store && rows_passes(&r->slot.at[i])) working += (r->e * (int)dtype_size(r->slot.at[i].dt) + 3) / 4;
-    for (int blocks = BLOCKS; blocks > (common > 1); blocks--)
-        for (int same = 1; same >= 0; same--)
-            for (int turn = 0; turn < 2; turn++) {
-                const int w = (turn ? common > 1 ? WHOLE_ALIKE : WHOLE_LESS : WHOLE_MORE) / blocks, registers = REGISTERS / blocks / w / 8 * 8;
-                const int64_t v = (nvec + w - 1) / w;
-                if (v * words_kept(r, true) + working > registers || (same && nvec % w)) continue;
-                take_shape(r, tight(nvec, v, w), v, words_kept(r, true), 0);
-                r->blocks = blocks;
-                return true;
-            }
+    for (size_t i = 0; i < sizeof whole_forms / sizeof *whole_forms; i++) {
+        const int blocks = whole_forms[i].blocks, w = whole_forms[i].threads / blocks, fours = (whole_forms[i].threads / 32 + 3) / 4;      /* warps come in fours, registers in eights */
+        const int64_t nvec = vectors + (line && blocks <= BLOCKS ? line / r->e - 1 : 0), v = (nvec + w - 1) / w;
+        if (whole_forms[i].alike != common || (whole_forms[i].most && v > whole_forms[i].most) || (whole_forms[i].same && nvec % w)) continue;
+        if (v * words_kept(r, true) + working > REGISTERS / 128 / fours / 8 * 8) continue;
+        take_shape(r, tight(nvec, v, w), v, words_kept(r, true), 0);
+        r->blocks = blocks;
+        return true;
+    }
     return false;
 }
 
@@ -554,6 +562,14 @@ typedef struct RingForm { int threads, cluster, blocks, pieces, once; bool again
 
 int rows_parts(const Rows *r) { return r->w * r->cluster; }
 
+/* Bytes that the last piece of a row of so many vectors leaves free behind its last slot: whole lines. */
+static int64_t spare(const Rows *r, int64_t vectors)
+{
+    int64_t size = 0;
+    for (int i = 0; i < r->slot.n; i++) if (r->slot.at[i].from == FROM_ring) size = (int64_t)dtype_size(r->slot.at[i].dt);
+    return ((int64_t)r->pieces * r->steps * r->w - vectors) * r->e * size / LINE * LINE;
+}
+
 /* The shape for that: false when it does not fit. Gives the threads that a multiprocessor has then. */
 static bool ring_fits(Rows *r, RingForm f, int *resident)
 {
@@ -573,7 +589,7 @@ static bool ring_fits(Rows *r, RingForm f, int *resident)
     if (f.blocks || r->k->sched.blocks) r->blocks = f.blocks ? f.blocks : r->k->sched.blocks;
     for (; r->blocks > 0 && r->blocks >= f.blocks; r->blocks--) {
         int64_t part = v * w * r->e, keep = (fetched * r->part + 127) / 128 * 128, row = (ring * part + 127) / 128 * 128;
-        int64_t room = ROOM / r->blocks - ROOM_TAKEN - rows_parts(r) - keep - BARRIERS;
+        int64_t less = 0, room = ROOM / r->blocks - ROOM_TAKEN - rows_parts(r) - keep - BARRIERS;
         if (room < 0) continue;
         r->steps = (int)v; r->pieces = 1; r->piece = (int)row;
         r->stages = room / row < ROWS_AHEAD ? (int)(room / row) : ROWS_AHEAD;
@@ -585,10 +601,11 @@ static bool ring_fits(Rows *r, RingForm f, int *resident)
             r->piece = (int)((ring * r->steps * w * r->e + 127) / 128 * 128);
             const int most = f.blocks ? r->pieces : STAGES_MOST;
             r->stages = room / r->piece < most ? (int)(room / r->piece) : most;
+            if (f.blocks && r->stages == most - 1 && most * (int64_t)r->piece - spare(r, vectors) <= room) { r->stages = most; less = spare(r, vectors); }
             if (r->stages < (f.blocks ? most : 2) || (!asked && (int64_t)r->stages * r->piece * 4 < row * 5)) continue;
         }
         r->once = (int)keep;
-        r->room = (int)(keep + (int64_t)r->stages * r->piece + rows_parts(r) + 8 * (2 * r->stages + 3 + 2 * (f.cluster > 1)));
+        r->room = (int)(keep + (int64_t)r->stages * r->piece - less + rows_parts(r) + 8 * (2 * r->stages + 3 + 2 * (f.cluster > 1)));
         int64_t at = 0, first = 0;
         for (int i = 0; i < r->slot.n; i++) {
             RowSlot *s = &r->slot.at[i];
@@ -639,7 +656,7 @@ static bool ring_of_eight(Rows *r, RingForm f)
 
 /* Several blocks of a multiprocessor, each with its part of another row: one computes while another waits. As many threads as have registers for twelve vectors of a row each, in
  * warps that can be shared out evenly. A ring for more than the row that comes next makes them slower. least, most: vectors of a block's part; from `thirds` on it comes in three pieces, not two. Measured. */
-static const struct { int cluster, blocks, threads, least, thirds, most; } several[] = { { 4, 3, 128, 1153, 1320, 1480 }, { 4, 2, 128, 1608, 1664, 1664 }, { 4, 2, 192, 1664, 2112, 2304 }, { 8, 3, 128, 1153, 1408, 1408 } };
+static const struct { int cluster, blocks, threads, least, thirds, most; } several[] = { { 4, 3, 128, 1153, 1320, 1480 }, { 4, 2, 128, 1608, 1664, 1664 }, { 4, 2, 192, 1664, 2112, 2560 }, { 8, 3, 128, 1153, 1408, 1408 } };
 
 static bool ring_of_several(Rows *r)
 {
