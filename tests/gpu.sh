@@ -12,9 +12,17 @@ for m in 'norm -d batch=7' 'attention -d seq=33' 'matmul -d batch=9'; do
     # shellcheck disable=SC2086
     expect 0 'equal to the reference interpreter' "$SINTER" run "examples/$name.onnxtxt" $flags --check --device cuda
 done
-for n in 4096 10000 18000 19624 23000 25252 26000 30700 37000 44000 46500; do      # a norm's long rows, one of each form (row_shape.c), more of them than all groups take at once
-    printf '<ir_version: 10, opset_import: ["" : 23]>\ng (float[m,%d] x, float[%d] g, float[%d] b) => (float[m,%d] y) { y = LayerNormalization<axis = -1>(x, g, b) }\n' $n $n $n $n >"$T/row.onnxtxt"
-    expect 0 'equal to the reference interpreter' "$SINTER" run "$T/row.onnxtxt" -d m=150 --check --device cuda
+rows_right() {      # N INPUTS CALL: rows of N are one row each, and right
+    printf '<ir_version: 10, opset_import: ["" : 23]>\ng (float[m,%d] x%s) => (float[m,%d] y) { y = %s }\n' "$1" "$2" "$1" "$3" >"$T/row.onnxtxt"
+    expect 0 "rows of $1:" "$SINTER" explain "$T/row.onnxtxt" -d m=300 -i x=zeros --source --device cuda
+    expect 0 'equal to the reference interpreter' "$SINTER" run "$T/row.onnxtxt" -d m=300 --check --device cuda
+}
+for n in 4096 8800 10000 11752 12252 13200 18000 19624 23000 25252 26000 30700 37000 37252 44000 46500; do      # one of each form (row_shape.c), more rows than all groups take at once
+    rows_right $n ", float[$n] g, float[$n] b" 'LayerNormalization<axis = -1>(x, g, b)'
+done
+for n in 8864 16000 25000 33000 46252 47500; do
+    rows_right $n ", float[$n] g" 'RMSNormalization<axis = -1>(x, g)'
+    rows_right $n '' 'Softmax<axis = -1>(x)'
 done
 ok "the planner's tests" env SN_TARGET=cuda "$BUILD/tests/unit/t_fuse"
 ok "random graphs" env SN_TARGET=cuda "$BUILD/tests/fuzz/fuzz_graph" --seed 0 --count 40 --cache "$T/kernels"
