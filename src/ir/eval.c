@@ -141,12 +141,16 @@ static void eval_fold(Eval *ev, const Node *n, const Tensor *out)
     bool serial = ev->lane >= 0 && (n->axes & axis_bit(ev->lane));
     int64_t extent = nest_extent(ev), lane_stride = ev->lane < 0 ? 0 : stride[ev->lane], at[LANES];
     Scalar acc[LANES], start = fold_start(n->kind, x->dt);
+    ErrSum *part = err_sums(ev, n) ? err_start(ev, n, NULL) : NULL;
     uint32_t outer = nest_without_lane(ev, kept), red = nest_without_lane(ev, n->axes & all);
     do {
         for (int64_t l = 0; l < (serial ? 1 : extent); l += LANES) {
             int m = serial ? 1 : chunk_size(extent - l);
             for (int j = 0; j < m; j++)
                 acc[j] = start, at[j] = -1;
+            int64_t seen = 0;
+            if (part)
+                err_start(ev, n, part);
             if (nred)
                 do {
                     for (int64_t c = 0; c < (serial ? extent : 1); c += LANES) {
@@ -157,14 +161,19 @@ static void eval_fold(Eval *ev, const Node *n, const Tensor *out)
                         if (arg)
                             argfold_lanes(n, serial, acc, at, slot_scalars(ev, x, slot), w, nest_offset(ev, pos),
                                           serial ? pos[ev->lane] : 0);
+                        else if (part)
+                            err_fold(ev, n, serial, part, seen, slot_scalars(ev, x, slot), w);
                         else
                             fold_lanes(n->kind, x->dt, serial, acc, slot_scalars(ev, x, slot), w, NULL);
+                        seen += serial ? w : 1;
                     }
                     if (serial)
                         ev->idx[ev->lane] = 0;
                 } while (nest_next(ev, red));
             if (ev->lane >= 0)
                 ev->idx[ev->lane] = serial ? 0 : l;
+            if (part)
+                err_end(ev, n, m, part, acc);
             fold_store(n, out, nest_offset(ev, stride), lane_stride, m, acc, at);
         }
         if (ev->lane >= 0)
@@ -191,19 +200,26 @@ static void eval_scan(Eval *ev, const Node *n, const Tensor *out)
     bool serial = ev->lane == n->axis;
     int64_t extent = nest_extent(ev), step = out->strides[ev->lane];
     Scalar acc[LANES], run[LANES], start = fold_start(n->kind, n->dt);
+    ErrSum *sum = err_sums(ev, n) ? err_start(ev, n, NULL) : NULL;
     uint32_t outer = nest_without_lane(ev, ~axis_bit(n->axis)),
              along = nest_without_lane(ev, axis_bit(n->axis));
     do {
         acc[0] = start;
+        if (sum)
+            err_start(ev, n, sum);
         for (int64_t l = 0; l < extent; l += LANES) {
             int m = chunk_size(extent - l);
             ev->idx[ev->lane] = l;
             if (!serial)
                 for (int j = 0; j < m; j++)
                     acc[j] = start;
+            if (sum && !serial)
+                err_start(ev, n, sum);
             do {
                 eval_block(ev, m);
-                if (is_recurrence(n))
+                if (sum)
+                    err_scan(ev, n, serial, sum, slot_scalars(ev, n->in[0], slot), is_recurrence(n) ? slot_scalars(ev, n->in[1], factor) : NULL, m, run);
+                else if (is_recurrence(n))
                     recurrence_lanes(serial, acc, slot_scalars(ev, n->in[0], slot), slot_scalars(ev, n->in[1], factor), m, run);
                 else
                     fold_lanes(n->kind, n->dt, serial, acc, slot_scalars(ev, n->in[0], slot), m, run);
@@ -562,7 +578,7 @@ static void eval_all(Ctx *cx, void *arg)
 }
 
 static void eval_guarded(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const Tensor *const *given,
-                         const int64_t *syms, int n, Node *const *outs, Tensor *result, bool ready)
+                         const int64_t *syms, int n, Node *const *outs, Tensor *result, unsigned trial, bool ready)
 {
     Eval ev = { .cx = cx,
                 .mem = arena_new(cx),
@@ -574,6 +590,7 @@ static void eval_guarded(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs
                 .nout = n,
                 .outs = outs,
                 .result = result,
+                .trial = trial,
                 .ready = ready };
     Status s = guard_call(cx, eval_all, &ev);
     for (int k = 0; k < ev.nst; k++)
@@ -591,17 +608,17 @@ static void eval_guarded(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs
 void eval_nodes(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const int64_t *syms, int n,
                 Node *const *outs, Tensor *result)
 {
-    eval_guarded(cx, a, g, inputs, NULL, syms, n, outs, result, false);
+    eval_guarded(cx, a, g, inputs, NULL, syms, n, outs, result, 0, false);
 }
 
 void eval_given(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const Tensor *const *given, const int64_t *syms,
-                int n, Node *const *outs, Tensor *result)
+                int n, Node *const *outs, Tensor *result, unsigned trial)
 {
-    eval_guarded(cx, a, g, inputs, given, syms, n, outs, result, false);
+    eval_guarded(cx, a, g, inputs, given, syms, n, outs, result, trial, false);
 }
 
 void eval_ready(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const int64_t *syms, int n,
                 Node *const *outs, Tensor *result)
 {
-    eval_guarded(cx, a, g, inputs, NULL, syms, n, outs, result, true);
+    eval_guarded(cx, a, g, inputs, NULL, syms, n, outs, result, 0, true);
 }

@@ -94,6 +94,7 @@ typedef struct Eval {
     int rank, lane;
     int64_t dim[MAX_RANK], idx[MAX_RANK];
     unsigned blocks;
+    unsigned trial;                 /* sums and functions err, each as this number has it (erring.c); 0: none does */
     bool ready;                     /* slots of float32 hold floats, those of integers of at most 32 bits int32 */
 } Eval;
 
@@ -133,6 +134,16 @@ void eval_block(Eval *ev, int n);
 const Scalar *slot_scalars(Eval *ev, const Node *n, int step);
 /* Opens space `to` of a view, gather or scatter in space `from`; false when no lane is valid. lin, arg: first of its expressions, of its index operands. */
 bool space_enter(Eval *ev, const Node *n, int from, int to, int lin, int arg);
+
+/* ---- erring.c: what kernels may make of sums and functions ---- */
+typedef struct ErrSum { double value, size; int64_t steps; } ErrSum;    /* so far; that of the terms without their signs; how many these were */
+bool err_sums(const Eval *ev, const Node *n);           /* of a fold or a scan: a trial in which it errs */
+/* A fold's partial sums, anew (part NULL: in new memory); `seen` terms later, lanes as in fold_lanes(); the results. */
+ErrSum *err_start(const Eval *ev, const Node *n, ErrSum *part);
+void err_fold(const Eval *ev, const Node *n, bool serial, ErrSum *part, int64_t seen, const Scalar *x, int m);
+void err_end(const Eval *ev, const Node *n, int m, const ErrSum *part, Scalar *acc);
+void err_scan(const Eval *ev, const Node *n, bool serial, ErrSum *sum, const Scalar *x, const Scalar *factor, int m, Scalar *run);     /* factor: of a recurrence, or NULL */
+void err_function(const Eval *ev, const Node *n, int m, Scalar *r);    /* results of an elementwise primitive */
 
 /* ---- eval.c: loop nests ---- */
 /* The axis along which lanes run: the innermost of reasonable size among those allowed, else the largest. */

@@ -378,6 +378,7 @@ static void step_ew(Eval *ev, const Step *s, Scalar *r)
     const Scalar *a = slot_scalars(ev, x, s->a), *b = s->b == s->a ? a : slot_scalars(ev, x, s->b);
     if (!ints(ev, s->n)) {
         ew_lanes(s->n->op, x->dt, n, a, b, r);
+        err_function(ev, s->n, n, r);
         return;
     }
     Scalar *wide = (Scalar *)temp_take(ev);

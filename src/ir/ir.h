@@ -290,8 +290,9 @@ Reach reach_cast(DType to, Reach x);
 /* Values of `outs` for the given inputs (one Tensor for each g->input) and symbols. Results in a. Never touches hints. Map nodes are evaluated on
  * demand, element by element; folds, scans, scatters, calls and nodes used more than once are stored. Raises INVALID for an index outside its axis. */
 void eval_nodes(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const int64_t *syms, int n, Node *const *outs, Tensor *result);
-/* The same where some values are there already: given[id] is that of node id (borrowed), which is then neither computed nor looked below; NULL: it is computed. */
-void eval_given(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const Tensor *const *given, const int64_t *syms, int n, Node *const *outs, Tensor *result);
+/* The same where some values are there already: given[id] is that of node id (borrowed), which is then neither computed nor looked below; NULL: it is computed.
+ * trial: 0, or from 2 on: sums, products and functions err as those of a kernel may, in a way of this number's (erring.c). */
+void eval_given(Ctx *cx, Arena *a, const Graph *g, const Tensor *inputs, const Tensor *const *given, const int64_t *syms, int n, Node *const *outs, Tensor *result, unsigned trial);
 
 /* ready.c: the same with fast loops for float32, for answers while kernels are being compiled. Elementwise values are the interpreter's, bit for bit; a sum
  * of products is added in float32, in another order. */

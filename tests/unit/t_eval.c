@@ -571,11 +571,38 @@ TEST(given)
     const Tensor **given = NEWS(b->a, const Tensor *, g->node.n);
     given[sum->id] = &given_sum;
     given[turned->id] = &given_turned;
-    eval_given(g->cx, b->a, g, NULL, given, NULL, 4, outs, r);
+    eval_given(g->cx, b->a, g, NULL, given, NULL, 4, outs, r, 0);
     expect_f32(r[0], 2, (float[]){ 50, 70 });
     expect_f32(r[1], 2, (float[]){ 10, 12 });
     expect_f32(r[2], 4, (float[]){ 5, 5, 7, 7 });
     expect_f32(r[3], 6, (float[]){ 1, 2, 3, 4, 5, 6 });
+}
+
+/* Trials, in which sums err: far apart where a sum of float32 hides what is added and the rest of it is looked at, close together elsewhere. */
+TEST(trials)
+{
+    enum { N = 1000 };
+    Graph *g = b->g;
+    static float big[N], plain[N];
+    for (int k = 0; k < N; k++) { big[k] = k ? 1 : 0x1p24f; plain[k] = (float)((k * 37) % 101) / 50 - 1; }
+    Node *x = bench_input(b, DT_f32, 1, (int64_t[]){ N }, big), *y = bench_input(b, DT_f32, 1, (int64_t[]){ N }, plain);
+    Node *outs[3] = { g2(g, OP_sub, g_fold(g, FOLD_sum, x, 1, false), g_scalar(g, DT_f32, 0x1p24)), g_fold(g, FOLD_sum, g2(g, OP_mul, y, y), 1, false), g1(g, OP_exp, y) };
+    const Tensor **none = NEWS(b->a, const Tensor *, g->node.n);
+    Tensor want[3], r[3];
+    double least = INFINITY, most = 0, off = 0, exps = 0;
+    eval_given(g->cx, b->a, g, b->in, none, NULL, 3, outs, want, 0);
+    expect_f32(want[0], 1, (float[]){ N });          /* 999, rounded to even */
+    const double sum = (double)((float *)want[1].data)[0];
+    for (unsigned trial = 2; trial < 18; trial++) {
+        eval_given(g->cx, b->a, g, b->in, none, NULL, 3, outs, r, trial);
+        least = fmin(least, (double)((float *)r[0].data)[0]);
+        most = fmax(most, (double)((float *)r[0].data)[0]);
+        off = fmax(off, fabs((double)((float *)r[1].data)[0] - sum));
+        for (int k = 0; k < N; k++) exps = fmax(exps, fabs((double)(((float *)r[2].data)[k] / ((float *)want[2].data)[k]) - 1));
+    }
+    assert_true(least <= 0 && most > 900 && most < 1100);
+    assert_true(off > 0 && off < 1e-5 * sum);
+    assert_true(exps > 0x1p-23 && exps < 0x1p-21);
 }
 
 TEST(text)
@@ -609,7 +636,7 @@ int main(void)
         cmocka_unit_test(test_folds), cmocka_unit_test(test_fold_specials), cmocka_unit_test(test_fold_dtypes), cmocka_unit_test(test_scans),
         cmocka_unit_test(test_gathers), cmocka_unit_test(test_outside), cmocka_unit_test(test_scatters), cmocka_unit_test(test_calls),
         cmocka_unit_test(test_matmul_softmax), cmocka_unit_test(test_convolution), cmocka_unit_test(test_on_demand), cmocka_unit_test(test_long_chain),
-        cmocka_unit_test(test_symbols), cmocka_unit_test(test_given), cmocka_unit_test(test_text),
+        cmocka_unit_test(test_symbols), cmocka_unit_test(test_given), cmocka_unit_test(test_trials), cmocka_unit_test(test_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
