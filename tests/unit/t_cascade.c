@@ -457,7 +457,23 @@ static void in_double(void **state)
     }
 }
 
-/* Scores that lie far apart: most weights would be numbers below 2^-126, with which processors are slow, if they were not 0. Right beside a loop in double. */
+/* Infinite values where a row's weight is e^-70 to e^-108: infinity as long as float32 has a weight for it, else NaN. In odd rows the largest score comes behind them. */
+static void far_infinities_graph(Bench *b)
+{
+    Sizes z = { 1, 2, 77, 700, 20, 13 };
+    Node *q = dims_of(b, z, false, 0), *k = dims_of(b, z, false, 1), *v = dims_of(b, z, true, 1), *m = input(b, DT_f32, DIMS(77, 700));
+    float *of = b->in[2].data, *far = b->in[3].data;
+    memset(b->in[0].data, 0, (size_t)(2 * 77 * 20) * sizeof *of);
+    for (int i = 0; i < 77; i++)
+        for (int j = 0; j < 700; j++) far[700 * i + j] = j == (i % 2 ? 650 : 5) ? 0 : j == 300 ? -70 - 0.5f * (float)i : -300;
+    of[13 * 300 + 4] = INFINITY;
+    of[13 * (700 + 300) + 9] = -INFINITY;
+    next(b);
+    output(b, weighted(b, g2(b->g, OP_add, scores_of(b, q, k), m), v));
+}
+static void far_infinities(void **state) { check(state, far_infinities_graph, 2e-5, 1); }
+
+/* Scores that lie far apart: most weights would be numbers below 2^-126, with which processors are slow, if they were not 0 or e^-80. Right beside a loop in double. */
 static void far_scores_item(Ctx *cx, void *arg)
 {
     enum { M = 70, N = 330, D = 20, E = 13 };
@@ -649,7 +665,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(attention_decoding_special), cmocka_unit_test(attention_few), cmocka_unit_test(attention_few_bias), cmocka_unit_test(attention_few_causal), cmocka_unit_test(attention_few_window),
         cmocka_unit_test(attention_few_lengths), cmocka_unit_test(attention_few_documents), cmocka_unit_test(attention_few_cap), cmocka_unit_test(attention_few_special), cmocka_unit_test(attention_few_lanes),
         cmocka_unit_test(few_results), cmocka_unit_test(parts_few), cmocka_unit_test(attention_short), cmocka_unit_test(logsumexp), cmocka_unit_test(one_row_results), cmocka_unit_test(parts_results), cmocka_unit_test(parts_plain), cmocka_unit_test(parts_lengths), cmocka_unit_test(parts_late), cmocka_unit_test(parts_special), cmocka_unit_test(logits), cmocka_unit_test(same_width), cmocka_unit_test(two_widths), cmocka_unit_test(moments_alone), cmocka_unit_test(moments_beside), cmocka_unit_test(moments_masked), cmocka_unit_test(weighted_logs), cmocka_unit_test(scores_kept), cmocka_unit_test(grouped),
-        cmocka_unit_test(logarithm), cmocka_unit_test(refused), cmocka_unit_test(pairs), cmocka_unit_test(forces), cmocka_unit_test(forces_weight), cmocka_unit_test(forces_beside), cmocka_unit_test(forces_small), cmocka_unit_test(least_distance), cmocka_unit_test(least_square), cmocka_unit_test(largest_square), cmocka_unit_test(least_masked), cmocka_unit_test(largest_masked), cmocka_unit_test(in_double), cmocka_unit_test(far_scores),
+        cmocka_unit_test(logarithm), cmocka_unit_test(refused), cmocka_unit_test(pairs), cmocka_unit_test(forces), cmocka_unit_test(forces_weight), cmocka_unit_test(forces_beside), cmocka_unit_test(forces_small), cmocka_unit_test(least_distance), cmocka_unit_test(least_square), cmocka_unit_test(largest_square), cmocka_unit_test(least_masked), cmocka_unit_test(largest_masked), cmocka_unit_test(in_double), cmocka_unit_test(far_infinities), cmocka_unit_test(far_scores),
         cmocka_unit_test(windows), cmocka_unit_test(before_broadcast), cmocka_unit_test(carrier_algebra),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
