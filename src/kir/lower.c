@@ -520,6 +520,7 @@ static KVal *demand_new(Lowering *l, const Node *n, Dim *const *idx)
 
 KVal *demand(Lowering *l, const Node *n, Dim *const *idx)
 {
+    ctx_poll(l->cx);
     if (in_memory(l, n) && !(n->rank == 0 && (n->op == OP_const || n->op == OP_dims))) {
         MemoEntry *m = memo_find(l, n, idx);
         if (m && block_open(l, m->val->block)) return m->val;

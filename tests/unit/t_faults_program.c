@@ -175,6 +175,30 @@ static void test_long_chain(void **state)
     if (time_now() - start > 60) fail_msg("3000 operators took %.0f s", time_now() - start);
 }
 
+/* Whoever lowers a kernel can be stopped at each value of it. */
+static void lower_stopped(Ctx *cx, void *arg)
+{
+    Trial *r = arg;
+    onnx_load(cx, r->model, "<memory>", r->text, strlen(r->text));
+    TraceHost host = { 0 };
+    Graph *g = onnx_import(cx, r->arena, r->model, r->model->graph, 0, NULL, r->in, &host);
+    Plan *p = plan_make(cx, r->arena, g, NULL, true, true);
+    assert_true(p->nkernel > 0);
+    cx->cancel = &(volatile int){ 1 };
+    kernel_lower(cx, r->arena, g, &p->kernel[0], (Vectors){ .lanes = 16 });
+}
+
+static void test_lowering_stops(void **state)
+{
+    (void)state;
+    Trial r;
+    trial_open(&r, MODE_fused, chain(200, "N"));
+    trial_inputs(&r, "f32[7] 1");
+    assert_int_equal(guard_call(&r.cx, lower_stopped, &r), E_CANCELLED);
+    r.cx.cancel = NULL;
+    trial_close(&r);
+}
+
 /* Planning 600 attentions in a row takes twice the memory of 300. */
 static size_t attentions(int n)
 {
@@ -525,7 +549,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes_change), cmocka_unit_test(test_few_compilations), cmocka_unit_test(test_many_operands), cmocka_unit_test(test_many_results),
-        cmocka_unit_test(test_long_chain), cmocka_unit_test(test_long_chain_of_attentions), cmocka_unit_test(test_growing_constants), cmocka_unit_test(test_random_is_not_merged), cmocka_unit_test(test_bodies),
+        cmocka_unit_test(test_long_chain), cmocka_unit_test(test_lowering_stops), cmocka_unit_test(test_long_chain_of_attentions), cmocka_unit_test(test_growing_constants), cmocka_unit_test(test_random_is_not_merged), cmocka_unit_test(test_bodies),
         cmocka_unit_test(test_threads_same_bits), cmocka_unit_test(test_callers_at_once), cmocka_unit_test(test_run_after_fork),
         cmocka_unit_test(test_environment_untouched), cmocka_unit_test(test_flush_with_leave), cmocka_unit_test(test_cache_hits), cmocka_unit_test(test_report_names_operators),
     };
