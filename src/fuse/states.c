@@ -11,13 +11,17 @@
 
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 enum { NONE = 31, INNER_VAR = MAX_RANK, MOST_FACTORS = 24, MOST_COEFS = 4, STATE_MOST_NUMBERS = 1 << 16 };     /* INNER_VAR: the variable of the sum inside; numbers of a state that a cache holds */
 #define LOWEST (-1e38)                   /* a pivot where all is -inf */
 typedef struct Seen { Node *n; Dim **at; } Seen;         /* a node at an index over the variables of the body */
 typedef struct Factor { Seen x; uint32_t by; bool over, exponent; int sign; int ncoef; Seen coef[MOST_COEFS]; } Factor;   /* times x, which differs by these variables; or over x; or e to sign x coef.. */
+typedef struct Table { const Tensor *t; int row, col; bool triangle; } Table;   /* a constant that was read */
+typedef VEC(Table) Tables;
 typedef struct State {
     Graph *g; Arena *arena; const int *uses; int nuses;
+    Tables *tables;
     const Node *fold; int j, i, lane;   /* axes of the body; lane: the last of what comes to the state, NONE: that of the sum inside goes by lanes */
     Node *inner; Dim *inner_size;       /* the sum inside, or NULL */
     bool masked, fails;
@@ -115,7 +119,31 @@ static Dim *whole_number(State *s, const Node *n, Dim *const *at)
     return d ? held_in(d, n->dt) : NULL;
 }
 
-/* Does a table say 1 (or true) at j <= i and 0 elsewhere? */
+static size_t number_store(DType t, void *p, int v)
+{
+    scalar_store(t, p, dtype_is_float(t) ? (Scalar){ .f = v } : (Scalar){ .i = v });
+    return dtype_size(t);
+}
+
+/* Rows of a matrix of n by n are ones, one more in each, and then zeros: each is a piece of n ones and n zeros. Where it is not that to the bit, numbers decide (-0 is 0). */
+static bool triangle_read(State *s, const Tensor *t, int row, int col)
+{
+    const int64_t n = t->dims[row], size = (int64_t)dtype_size(t->dt);
+    char *ones = NEWS(s->arena, char, 2 * n * size + 1);
+    for (int64_t k = 0, at = 0; k < 2 * n; k++) at += (int64_t)number_store(t->dt, ones + at, k < n);
+    for (int64_t i = 0; i < n; i++) {
+        const char *p = (const char *)t->data + i * t->strides[row] * size;
+        ctx_poll(s->g->cx);
+        if (t->strides[col] == 1 && !memcmp(p, ones + (n - 1 - i) * size, (size_t)(n * size))) continue;
+        for (int64_t j = 0; j < n; j++) {
+            const Scalar v = scalar_load(t->dt, p + j * t->strides[col] * size);
+            if (dtype_is_float(t->dt) ? v.f != (j <= i) : v.i != (j <= i)) return false;
+        }
+    }
+    return true;
+}
+
+/* Does a table say 1 (or true) at j <= i and 0 elsewhere? Each is read once, by however many sums it is asked for. */
 static bool is_triangle(State *s, const Node *n, Dim *const *at)
 {
     const Tensor *t = n->op == OP_const ? n->tensor : NULL;
@@ -126,12 +154,10 @@ static bool is_triangle(State *s, const Node *n, Dim *const *at)
         else if (!dim_is(at[k], 0) || t->dims[k] != 1) return false;
     }
     if (!t || row < 0 || col < 0 || t->dims[row] != t->dims[col]) return false;
-    for (int64_t i = 0; i < t->dims[row]; i++)
-        for (int64_t j = 0; j < t->dims[col]; j++) {
-            const Scalar v = scalar_load(t->dt, (const char *)t->data + (i * t->strides[row] + j * t->strides[col]) * (int64_t)dtype_size(t->dt));
-            if (dtype_is_float(t->dt) ? v.f != (j <= i) : v.i != (j <= i)) return false;
-        }
-    return true;
+    for (int k = 0; k < s->tables->n; k++) if (s->tables->at[k].t == t && s->tables->at[k].row == row && s->tables->at[k].col == col) return s->tables->at[k].triangle;
+    const Table read = { t, row, col, triangle_read(s, t, row, col) };
+    vec_push(s->arena, s->tables, read);
+    return read.triangle;
 }
 
 /* 1: the truth value n says j <= i; -1: it says that it is not so; 0: neither. */
@@ -540,14 +566,14 @@ static void state_space(State *s)
     s->dims[s->rank++] = body->dims[s->lane];
 }
 
-typedef struct Making { Arena *arena; const int *uses; int nuses; Receipts *how; Refusals *why; int limit; } Making;
+typedef struct Making { Arena *arena; const int *uses; int nuses; Receipts *how; Refusals *why; int limit; Tables tables; } Making;
 static Node *state_better(Graph *g, Node *old, Node *now, void *arg)
 {
     Making *m = arg;
     if (now->op != OP_fold || now->kind != FOLD_sum || now->whole || now->dt != DT_f32 || (now->axes & (now->axes - 1)) || now->rank < 2) return NULL;
     Node *body = now->in[0];
     if ((body->op != OP_mul && body->op != OP_where) || body->rank >= MAX_RANK) return NULL;
-    State base = { .g = g, .arena = m->arena, .uses = m->uses, .nuses = m->nuses, .fold = now };
+    State base = { .g = g, .arena = m->arena, .uses = m->uses, .nuses = m->nuses, .tables = &m->tables, .fold = now };
     while (!(now->axes >> base.j & 1)) base.j++;
     if (dim_is(body->dims[base.j], 1)) return NULL;
     for (int i = 0; i < body->rank; i++) {
@@ -579,7 +605,7 @@ int states_choose(Ctx *cx, Arena *a, Graph *g, Receipts *how, Refusals *why)
 {
     bool any = false;
     for (int id = 0; id < g->node.n && !any; id++) any = g->node.at[id]->op == OP_iota || g->node.at[id]->op == OP_const;
-    Making m = { a, graph_uses(a, g), g->node.n, how, why, cx->opt.limit };
+    Making m = { a, graph_uses(a, g), g->node.n, how, why, cx->opt.limit, { 0 } };
     int n = any ? graph_remake_all(cx, a, g, state_better, &m) : 0;
     if (n) log_line(cx, 2, "states: %d sums over earlier places are recurrences", n);
     return n;

@@ -135,7 +135,7 @@ static Node *mask_of(Bench *b, Dim *n, int style)
 static Node *table_of(Bench *b, int64_t n)
 {
     Tensor *t = tensor_new(b->a, b->cx, DT_f32, 2, (int64_t[]){ n, n });
-    for (int64_t k = 0; k < n * n; k++) ((float *)t->data)[k] = k % n <= k / n;
+    for (int64_t k = 0; k < n * n; k++) ((float *)t->data)[k] = k % n <= k / n ? 1 : k % 5 ? 0.0f : -0.0f;
     return g_const(b->g, t);
 }
 
