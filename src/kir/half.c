@@ -4,8 +4,8 @@
  * follow one another (word.c), the other operand is a pair of neighbours, all over it, and in the end neighbouring lanes are added. Those that fit in half are taken
  * likewise in whole vectors, unless these pass through units of half their width, where nothing is gained.
  *
- * An odd number of half vectors, three or five, is taken likewise where the units have half the width (Vectors.split): 24 columns are three halves and not two whole ones,
- * and no more is loaded for them than for one. */
+ * An odd number of half vectors, three or five, is taken likewise: 24 columns are three halves and not two whole ones, and no more is loaded for them than for one. Where the
+ * units have half the width (Vectors.split) half vectors do, elsewhere each half is a whole vector of two terms. */
 #include "kir/kir.h"
 
 #include <math.h>
@@ -88,7 +88,7 @@ int half_count(const LoopKernel *k)
 {
     int64_t half = k->lanes / 2, c = k->vec_var->a->c;
     if (c <= half) return 1;
-    return k->split && c % half == 0 && c / half % 2 == 1 && c / half <= MOST_HALVES ? (int)(c / half) : 0;
+    return c % half == 0 && c / half % 2 == 1 && c / half <= MOST_HALVES ? (int)(c / half) : 0;
 }
 
 static KFold *few_sum(LoopKernel *k)
@@ -99,8 +99,10 @@ static KFold *few_sum(LoopKernel *k)
     if (k->sub->nnode && k->sub->constant[k->sub->node[0]->id]) return NULL;
     kernel_vary(k);
     if (!few_find(k, k->body, false, &sum)) return NULL;
-    for (int i = 0; half_count(k) > 1 && i < k->body->stmt.n; i++)
-        if (k->body->stmt.at[i].kind == KS_loop && (k->sched.vectors || !all_half(k, k->body->stmt.at[i].loop->body))) return NULL;
+    for (int i = 0; half_count(k) > 1 && i < k->body->stmt.n; i++) {
+        const KStmt *s = &k->body->stmt.at[i];
+        if (s->kind == KS_loop && (k->sched.vectors || !all_half(k, s->loop->body) || !(k->split || k->paired || word_pairs(k, s->loop)))) return NULL;
+    }
     return sum;
 }
 

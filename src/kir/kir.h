@@ -259,7 +259,8 @@ void kernel_columns(LoopKernel *k, const KLoop *vec);
 enum { BUNDLE_ONCE = 4096 };                                 /* elements of a row that is read once, at most */
 bool bundle_serves(const LoopKernel *k, bool once);           /* bundle.c: Are its rows, so far as their number and length say, for bundles? once: each is read once */
 bool bundle_choose(LoopKernel *k);                            /* sets k->bundle */
-void word_choose(LoopKernel *k, KLoop *vec);                  /* word.c; before: */
+bool word_pairs(const LoopKernel *k, const KLoop *vec);       /* word.c: Would its sum of float32 go by pairs, if it had few columns? */
+void word_choose(LoopKernel *k, KLoop *vec);                  /* before: */
 /* unit.c: the fold f of words of x along the loop o on a unit for tiles; false: that does not serve, and nothing is done. */
 /* Rows and bytes of its registers; rows, and columns, of four registers of sums; registers along the reduction that are summed up at a time: these sums are added, so
  * that float32 keeps its digits. */

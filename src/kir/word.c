@@ -8,7 +8,7 @@
  * additions, but the instruction takes numbers below 2^-126 for 0. float32 goes in pairs where there are few columns, which then take two lanes each (half.c). */
 #include "kir/kir.h"
 
-typedef struct Words { KVal *x, *w, *product; KFold *fold; KLoop *loop; int terms; } Words;
+typedef struct Words { KVal *x, *w, *product; KFold *fold; KLoop *loop; int terms; bool few; Dim *row, *rest; int64_t deep; } Words;      /* few: of float32, in pairs; w lies `deep` rows deep */
 
 /* A form that has an instruction: what is multiplied, in what it is summed, how many at once. */
 typedef struct WordForm { int dot; DType x, w, sum; int terms; } WordForm;
@@ -25,7 +25,7 @@ static KVal *narrow_load(KVal *v, DType from, DType to)
 static bool form_fits(const LoopKernel *k, const WordForm *f, const KBlock *b, Words *q)
 {
     KVal *v = q->product;
-    if (f->dot ? !(k->dots & f->dot) : !k->half || (k->split && half_width(k) * 4 > k->lanes)) return false;
+    if (f->dot ? !(k->dots & f->dot) : !q->few || (k->split && half_width(k) * 4 > k->lanes)) return false;
     if (q->fold->dt != f->sum || b->stmt.n != (f->dot ? 6 : 4)) return false;
     q->terms = f->terms;
     for (int side = 0; side < 2; side++) {
@@ -70,37 +70,50 @@ static void bytes_choose(KBlock *b)
     }
 }
 
+/* Does the sum of k go by words? few: may it be one of float32? */
+static bool words_fit(const LoopKernel *k, const KLoop *vec, bool few, Words *q)
+{
+    Graph *g = k->g;
+    Dim *one, *at, *count = dim_const(g, 1);
+    *q = (Words){ .few = few };
+    if ((!k->dots && !few) || !vec || k->sub->kind != SUB_dot || kernel_folds(k->body) != 1 || !words_find(k, vec->body, q)) return false;
+    int step = q->loop->var->var, lane = k->vec_var->var, terms = q->terms;
+    const KBuf *b = &k->buf.at[q->w->buf];
+    if (q->loop->from || q->loop->row_from || !dim_is_const(q->loop->extent) || q->loop->extent->c % terms || !k->sub->constant[b->node->id] || b->write || k->sub->constant[k->sub->node[0]->id]) return false;
+    for (int i = 0; i < k->buf.n; i++) if (i != q->w->buf && k->buf.at[i].node == b->node) return false;
+    if (dim_uses(q->x->at.off, lane) || !dim_linear(g, q->x->at.off, step, &one, &q->rest) || !dim_is(one, 1)) return false;
+    for (int i = 0; i < q->x->at.npred; i++) if (dim_uses(q->x->at.pred[i].e, step) || dim_uses(q->x->at.pred[i].n, step)) return false;
+    if (q->w->at.npred || !dim_linear(g, q->w->at.off, lane, &one, &at) || !dim_is(one, 1)) return false;
+    q->row = dim_div(g, at, vec->extent);
+    if (dim_mul(g, q->row, vec->extent) != at || !dim_linear(g, q->row, step, &one, &q->rest) || !dim_is(one, 1)) return false;
+    if (!dim_is(dim_mod(g, q->rest, dim_const(g, terms)), 0)) return false;
+    for (int i = 0; i < b->node->rank; i++) count = dim_mul(g, count, b->node->dims[i]);
+    Dim *rows = dim_div(g, count, vec->extent);
+    if (dim_mul(g, rows, vec->extent) != count || !dim_is_const(rows) || rows->c % terms) return false;
+    q->deep = rows->c;
+    return true;
+}
+
+bool word_pairs(const LoopKernel *k, const KLoop *vec) { return words_fit(k, vec, true, &(Words){ 0 }); }
+
 static void words_apply(LoopKernel *k, KLoop *vec)
 {
     Graph *g = k->g;
-    Words q = { 0 };
-    Dim *one, *at, *rest, *row;
-    if ((!k->dots && !k->half) || !vec || k->sub->kind != SUB_dot || kernel_folds(k->body) != 1 || !words_find(k, vec->body, &q)) return;
-    int step = q.loop->var->var, lane = k->vec_var->var, terms = q.terms;
+    Words q;
+    if (!words_fit(k, vec, k->half, &q)) return;
+    int terms = q.terms;
     KBuf *b = &k->buf.at[q.w->buf];
-    Dim *width = vec->extent, *count = dim_const(g, 1);
-    if (q.loop->from || q.loop->row_from || !dim_is_const(q.loop->extent) || q.loop->extent->c % terms || !k->sub->constant[b->node->id] || b->write || k->sub->constant[k->sub->node[0]->id]) return;
-    for (int i = 0; i < k->buf.n; i++) if (i != q.w->buf && k->buf.at[i].node == b->node) return;
-    if (dim_uses(q.x->at.off, lane) || !dim_linear(g, q.x->at.off, step, &one, &rest) || !dim_is(one, 1)) return;
-    for (int i = 0; i < q.x->at.npred; i++) if (dim_uses(q.x->at.pred[i].e, step) || dim_uses(q.x->at.pred[i].n, step)) return;
-    if (q.w->at.npred || !dim_linear(g, q.w->at.off, lane, &one, &at) || !dim_is(one, 1)) return;
-    row = dim_div(g, at, width);
-    if (dim_mul(g, row, width) != at || !dim_linear(g, row, step, &one, &rest) || !dim_is(one, 1)) return;
-    if (!dim_is(dim_mod(g, rest, dim_const(g, terms)), 0)) return;
-    for (int i = 0; i < b->node->rank; i++) count = dim_mul(g, count, b->node->dims[i]);
-    Dim *rows = dim_div(g, count, width);
-    if (dim_mul(g, rows, width) != count || !dim_is_const(rows) || rows->c % terms) return;
-
-    int64_t deep = rows->c, whole = (int64_t)terms * UNIT_TILE_ROWS;
-    if (!k->half && (deep % whole == 0 || (dim_is(rest, 0) && q.loop->extent->c == deep)) && unit_choose(k, vec, q.fold, q.loop, q.x, terms)) {
+    Dim *width = vec->extent;
+    int64_t deep = q.deep, whole = (int64_t)terms * UNIT_TILE_ROWS;
+    if (!k->half && (deep % whole == 0 || (dim_is(q.rest, 0) && q.loop->extent->c == deep)) && unit_choose(k, vec, q.fold, q.loop, q.x, terms)) {
         b = &k->buf.at[q.w->buf];
         b->rows = deep = (deep + whole - 1) / whole * whole;
     }
     buf_pack(b);
-    b->panel = k->half ? half_width(k) : (int64_t)vec->nv * k->lanes;
+    b->panel = (int64_t)vec->nv * (k->half ? half_width(k) : k->lanes);
     b->width = width;
     b->words = terms;
-    q.w->at.off = dim_add(g, dim_add(g, k->vec_var, dim_mulc(g, dim_idx(g, START_VAR, width), deep / terms - 1)), dim_mulc(g, row, b->panel / terms));
+    q.w->at.off = dim_add(g, dim_add(g, k->vec_var, dim_mulc(g, dim_idx(g, START_VAR, width), deep / terms - 1)), dim_mulc(g, q.row, b->panel / terms));
     if (!k->half) {
         uint32_t fill = 0;
         scalar_store(q.x->dt, &fill, q.x->imm);

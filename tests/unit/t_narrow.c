@@ -93,7 +93,7 @@ static void run_case(Ctx *cx, void *arg)
     graph_output(g, "y", floats && c->turned ? g_cast(g, r, DT_bf16) : r);
     Segment *s = segment_new(cx, j->t, g, &(ProgramOptions){ .fuse = true, .threads = 1 });
     int terms = floats ? 2 : 4, dots = j->t->vectors.dots;
-    bool few = c->x == DT_f32, paired = few && j->t->vectors.lanes >= 16 && c->n > 1 && c->n <= (j->t->vectors.split ? 4 : 8);
+    bool few = c->x == DT_f32, paired = few && j->t->vectors.lanes >= 16 && c->n > 1 && (c->n <= 4 || (!j->t->vectors.split && (c->n <= 8 || c->n == 24 || c->n == 40)));
     if (c->k % terms == 0 && (few ? paired : c->n >= 4 && dots & (floats ? DOT_pairs : DOT_quads))) {          /* that it is the form that is meant */
         const char *form = few ? (c->n <= 4 ? "pairs_f32h(" : "pairs_f32v(") : dots & DOT_tiles && c->m >= 4 ? (floats ? "unit_pairs(" : "unit_quads(") : floats ? "dot2v(" : "dot4v(";
         bool there = false;
@@ -121,6 +121,7 @@ static const Case cases[] = {
 static const Case few_columns[] = {
     { DT_f32, DT_f32, 1, 37, 8, 64, 0, 0, false }, { DT_f32, DT_f32, 1, 50, 6, 30, 0, 0, false },  { DT_f32, DT_f32, 2, 26, 5, 2, 0, 0, false },  { DT_f32, DT_f32, 1, 24, 7, 33, 0, 0, false },
     { DT_f32, DT_f32, 1, 9, 4, 64, 0, 0, false },  { DT_f32, DT_f32, 1, 31, 24, 18, 0, 0, false }, { DT_f32, DT_f32, 1, 150, 8, 2210, 0, 0, false }, { DT_f32, DT_f32, 3, 1, 8, 16, 0, 0, false },
+    { DT_f32, DT_f32, 1, 44, 40, 20, 0, 0, false }, { DT_f32, DT_f32, 1, 19, 24, 9, 0, 0, false }, { DT_f32, DT_f32, 2, 11, 24, 2210, 0, 0, false },
 };
 
 static void check_target(void **state, const Target *t, const Case *all, size_t n)
