@@ -248,6 +248,7 @@ Plan *segment_plan(Ctx *cx, Arena *a, const Target *t, Graph *g, const ProgramOp
         if (!list_has(cx->opt.off, "integers")) integers_choose(cx, a, g, t->vectors.dots & DOT_quads);
         if (!list_has(cx->opt.off, "narrow")) narrow_choose(cx, a, g, t->vectors.dots, rules_leave(cx, cx->opt.allow) & RULE_BF16);
         if (!list_has(cx->opt.off, "shuffle")) shuffles_choose(cx, a, g);
+        if (t->vectors.lanes > 1 && !(rules_leave(cx, cx->opt.allow) & RULE_FLUSH) && !list_has(cx->opt.off, "tiny")) tiny_choose(cx, a, g, t->vectors.lanes);
         if (t->vectors.lanes > 1 && !list_has(cx->opt.off, "layout")) layout_choose(cx, a, g, t->vectors.lanes);
         if (t->vectors.lanes > 1 && rules_leave(cx, cx->opt.allow) & RULE_WINOGRAD && !list_has(cx->opt.off, "winograd")) winograd_choose(cx, a, g, 0, &apart);
     }

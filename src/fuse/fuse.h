@@ -42,6 +42,10 @@ enum { SIBLING_BYTES = 2 << 20 };
  * stay apart is added to `why`. */
 int siblings_choose(Ctx *cx, Arena *a, Graph *g, size_t least, Refusals *why);
 
+/* ---- tiny.c ---------------------------------------------------------------------------------------------------------------------------------- */
+/* Rewrites contractions whose weights are below the normal numbers in some columns so that these lie side by side, in vectors of so many lanes; returns how many. Before layouts. */
+int tiny_choose(Ctx *cx, Arena *a, Graph *g, int lanes);
+
 /* ---- calls.c ---------------------------------------------------------------------------------------------------------------------------------- */
 /* Functions of the host become primitives where they can: for devices far from it. */
 void calls_choose(Ctx *cx, Arena *a, Graph *g);
