@@ -50,7 +50,7 @@ static void find_shares(Segment *s)
         if (in_library(&s->part[i])) continue;       /* it may keep partial sums in its result */
         for (int o = 0; k && !s->part[i].once && !s->part[i].joint && o < k->buf.n; o++) {
             const KBuf *to = &k->buf.at[o];
-            if (to->scratch || !to->write || s->first[to->node->id] != i || segment_is_output(s, to->node)) continue;
+            if (to->scratch || !to->write || s->first[to->node->id] != i || segment_is_output(s, to->node) || kernel_rows_meet(k, o)) continue;
             for (int j = 0; j < k->buf.n; j++) {
                 const KBuf *from = &k->buf.at[j];
                 if (j == o || from->scratch || from->write || taken[from->node->id] || s->last[from->node->id] != i || s->first[from->node->id] < 0) continue;

@@ -286,5 +286,7 @@ Dim *kernel_scratch(const LoopKernel *k, int buf);                       /* byte
 /* May `out` share its memory with `in`? Proved when every read of in is at the very element that is written, and not after the write, and no element is
  * written by more than one point. */
 bool kernel_may_alias(const LoopKernel *k, int in, int out);
+/* Do rows of `out` lie one after the other and end inside a vector? What is stored of that vector covers the beginning of the next row, and a load from there would wait for it. */
+bool kernel_rows_meet(const LoopKernel *k, int out);
 bool fold_in_loop(const KFold *f, const KLoop *o);       /* Is it a float32 sum that runs over o (and not one inside each iteration)? */
 #endif

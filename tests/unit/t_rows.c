@@ -1,5 +1,6 @@
 /* Rows: short ones several side by side, ones past the caches stored around them, what a reduction alone needs left to it, gathers below what they pick from. */
 #include "graphs.h"
+#include "api/segment.h"
 #include <float.h>
 
 /* Lengths around the lanes and numbers of rows that are no multiple of a tile; a result for each row beside the results of its elements. */
@@ -502,10 +503,60 @@ static void asked_early(void **state)
     asks(state, loss_graph, 90, 16384, false);
 }
 
+/* Between two reductions over other axes, so that the middle one is a kernel that may write over what it reads. */
+static void between_graph(Bench *b)
+{
+    Graph *g = b->g;
+    Node *x = input(b, DT_f32, DIMS(row_count, row_length));
+    next(b);
+    Node *y = g2(g, OP_sub, x, g_mean(g, x, 1, true));
+    next(b);
+    Node *n = g2(g, OP_div, y, g1(g, OP_exp, g_mean(g, g2(g, OP_mul, y, y), 2, true)));
+    next(b);
+    output(b, g_fold(g, FOLD_max, g1(g, OP_exp, n), 1, false));
+}
+
+static void shares_run(Ctx *cx, void *arg)
+{
+    Item *it = arg;
+    Bench *b = it->b;
+    b->a = arena_new(cx);
+    b->g = graph_new(cx, b->a);
+    it->build(b);
+    Segment *s = segment_new(cx, &b->dev->target, b->g, &(ProgramOptions){ .fuse = true });
+    int rows = 0, shared = 0;
+    for (int i = 0; i < s->plan->nkernel; i++) {
+        const Subgraph *k = &s->plan->kernel[i];
+        const Node *out = k->nstore == 1 ? k->store[0].into : NULL;
+        if (k->kind != SUB_rows || !out || out->rank != 2) continue;
+        rows++;
+        shared += s->share[out->id] >= 0;
+    }
+    assert_true(rows > 0);
+    assert_int_equal(shared > 0, it->kernels);
+    segment_free(s);
+    arena_free(b->a);
+}
+
+/* Rows that end inside a vector are not written over what they are made of: the next row would wait for what was stored beside its beginning. */
+static void in_place(void **state)
+{
+    static const struct { int64_t length; bool shared; } of[] = { { 128, true }, { 121, false }, { 1999, true } };
+    Shared *d = *state;
+    for (size_t i = 0; i < COUNT_OF(of); i++) {
+        Bench b = { .dev = d, .cx = &d->cx };
+        Item it = { &b, between_graph, of[i].shared };
+        row_count = 40;
+        row_length = of[i].length;
+        if (guard_call(&d->cx, shares_run, &it) != E_OK) fail_msg("%d: %s", (int)row_length, d->cx.text);
+        check(state, between_graph, 1e-4, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(asked_early),
+        cmocka_unit_test(asked_early), cmocka_unit_test(in_place),
         cmocka_unit_test(short_rows), cmocka_unit_test(short_half), cmocka_unit_test(past_the_caches), cmocka_unit_test(squares), cmocka_unit_test(picked),
         cmocka_unit_test(outside), cmocka_unit_test(columns), cmocka_unit_test(extremes), cmocka_unit_test(shared), cmocka_unit_test(nans), cmocka_unit_test(bundles), cmocka_unit_test(zeros), cmocka_unit_test(zero_loss), cmocka_unit_test(held), cmocka_unit_test(sums_of_powers),
     };
