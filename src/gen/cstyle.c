@@ -92,7 +92,7 @@ static void print_stmt(Printer *p, const KStmt *s)
     case KS_store: print_store(p, s); break;
     case KS_update: print_update(p, s); break;
     case KS_skip: print_line(p, "if (!(%s)) continue;", print_operand(p, s->val)); break;
-    case KS_fetch: print_line(p, "fetch_near(%s);", print_place(p, s->buf, s->at.off)); break;
+    case KS_fetch: print_line(p, s->once ? "fetch(%s, 0);" : "fetch_near(%s);", print_place(p, s->buf, s->at.off)); break;
     case KS_fold: case KS_loop: break;
     }
 }

@@ -81,6 +81,7 @@ typedef struct KStmt {
     KSKind kind;
     KVal *val;                          /* val; store: what is stored */
     int buf; KAddr at; Combine how;     /* store; fetch */
+    bool once;                          /* fetch: once for all rows of a tile */
     bool room;                          /* store: there is room for the rows of a tile that lie past the end */
     int nopnd; KVal **opnd;
     bool held;                          /* store: of what only such loads read: there it goes to registers alone */

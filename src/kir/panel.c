@@ -23,6 +23,42 @@ static Dim *panel_row(const Panels *p, Dim *off)
     return dim_mul(g, q, p->width) == rest ? q : NULL;
 }
 
+/* A panel is read again by each tile of its rows, of which the first finds it in no near cache. So each tile asks for its share of the next panel, spread over the steps of its
+ * sums. Few tiles, or that does not matter; and not so much that the second cache holds neither of the two. */
+enum { FETCH_TILES = 64, FETCH_LEAST = 256 << 10, FETCH_MOST = 1 << 20 };
+typedef struct Tiles { Dim *at; int64_t n; } Tiles;      /* the number of this one, of those that read a panel; how many */
+static void tiles_along(Graph *g, Tiles *t, Dim *var, Dim *extent, int64_t step)
+{
+    Dim *each = dim_const(g, step > 1 ? step : 1), *n = dim_ceildiv(g, extent, each);
+    t->at = dim_add(g, dim_mul(g, t->at, n), dim_div(g, var, each));
+    t->n *= dim_hint(g, n);
+}
+
+static void tiles_places(Graph *g, Tiles *t, const KLoop *o)
+{
+    const KLoop *out = o->body->up->loop;
+    if (out && out->places) tiles_places(g, t, out);
+    tiles_along(g, t, o->var, loop_times(o), o->step);
+}
+
+static void panel_fetch(const Panels *p, KBlock *b, Dim *row)
+{
+    LoopKernel *k = p->k;
+    Graph *g = k->g;
+    const KLoop *places = kernel_places(k);
+    const int64_t panel = k->buf.at[p->buf].panel, size = (int64_t)dtype_size(k->buf.at[p->buf].dt), steps = dim_hint(g, p->rows);
+    Tiles t = { dim_const(g, 0), 1 };
+    if (k->half || k->par[0].var != k->vec_var || steps * dim_hint(g, p->width) * size < FETCH_LEAST || steps * panel * size > FETCH_MOST) return;
+    for (int i = 1; i < k->npar; i++) tiles_along(g, &t, k->par[i].var, k->par[i].extent, k->par[i].step);
+    if (places) tiles_places(g, &t, places);
+    if (t.n < 2 || t.n > FETCH_TILES) return;
+    int64_t each = (panel + t.n - 1) / t.n;              /* elements, for a step of the sums */
+    Dim *next = dim_mul(g, dim_addc(g, dim_idx(g, START_VAR, p->width), panel), p->rows);
+    Dim *off = dim_add(g, next, dim_mulc(g, dim_add(g, dim_mul(g, t.at, p->rows), row), each));
+    for (int64_t at = 0; at < each; at += LINE / size)
+        vec_push(k->arena, &b->stmt, ((KStmt){ .kind = KS_fetch, .buf = p->buf, .once = true, .at.off = dim_addc(g, off, at) }));
+}
+
 static void panel_walk(Panels *p, KBlock *b, bool inside, bool change)
 {
     for (int i = 0; i < b->stmt.n; i++) {
@@ -36,6 +72,7 @@ static void panel_walk(Panels *p, KBlock *b, bool inside, bool change)
         Graph *g = p->k->g;
         Dim *start = dim_idx(g, START_VAR, p->width);
         s->val->at.off = dim_add(g, dim_add(g, p->k->vec_var, dim_mul(g, start, dim_addc(g, p->rows, -1))), dim_mulc(g, row, p->k->buf.at[p->buf].panel));
+        panel_fetch(p, b, row);
     }
 }
 

@@ -170,7 +170,7 @@ static void vary_block(LoopKernel *k, KBlock *b, const Dim *lane, const Dim *row
         case KS_loop: vary_block(k, s->loop->body, s->loop->vector ? s->loop->var : lane, s->loop->tile > 1 ? s->loop->var : row); break;
         case KS_fold: s->fold->vary = 0; break;
         case KS_skip: s->vary = s->val->vary; break;
-        case KS_fetch: each_addr(&s->at, vary_dim, &y); s->vary = y.v; break;
+        case KS_fetch: each_addr(&s->at, vary_dim, &y); s->vary = s->once ? 0 : y.v; break;
         case KS_update: {
             KFold *f = s->fold;
             s->vary = f->value->vary;
