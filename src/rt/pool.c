@@ -1,4 +1,7 @@
-/* Threads for the CPU device: one owner at a time, chunks from an atomic counter.
+/* Threads for the CPU device: one owner at a time, chunks from atomic counters.
+ *
+ * A region's chunks lie in shards, one for each thread (or a few threads). A thread takes those of its own shard, then helps with the others: so it computes the
+ * same part of each launch of a list, one that hangs together, and finds in its own cache what it stored there, while one that is held up is waited for no longer.
  *
  * A region is opened and closed through one word, the door: | number:16 | open:1 | waiting:1 | inside:14 |.
  * A worker that sees an open door of a new number goes inside by adding 1, takes chunks until none is left,
@@ -32,6 +35,7 @@
 #define DOOR_INSIDE  0x3FFFu
 #define DOOR_NUMBER  16 /* shift */
 #define MAX_THREADS  1024
+#define MAX_SHARDS   8 /* more threads share one: who is done looks through all of them */
 #define CHUNKS_EACH  8 /* parts for each thread: cheap, yet levelling out a thread that loses its processor */
 #define SPIN_LIST    200e-6 /* seconds that an idle worker watches the door while a list runs ... */
 #define SPIN_IDLE    50e-6 /* ... and when none runs: the next list of a small model often follows at once */
@@ -48,9 +52,14 @@ typedef struct Worker {
     int slot;
 } Worker;
 
+typedef struct Shard {
+    _Alignas(LINE) _Atomic int64_t next; /* the first chunk that is not taken */
+    int64_t end;
+} Shard;
+
 struct Pool {
     _Alignas(LINE) _Atomic uint32_t door;
-    _Alignas(LINE) _Atomic int64_t next; /* the first chunk that is not taken */
+    Shard shard[MAX_SHARDS];
     _Alignas(LINE) _Atomic uint32_t bell; /* changes at each ring */
     _Atomic int sleepers;
     _Atomic bool stop, list; /* list: some caller is between pool_enter and pool_leave */
@@ -58,7 +67,8 @@ struct Pool {
     _Atomic long pid; /* process that the workers belong to; -1 while they are made */
     _Alignas(LINE) void (*fn)(void *arg, int64_t lo, int64_t hi, int slot); /* the region, see above */
     void *arg;
-    int64_t total, chunk, nchunks;
+    int64_t total, chunk;
+    int shards; /* of this region */
     int limit; /* slots below it may take part */
     bool inside; /* the owner is in a region; only it looks */
     int threads, made; /* wanted, including the caller; workers there are */
@@ -89,12 +99,14 @@ static void futex_wake(_Atomic uint32_t *at, int n)
 
 static void pool_chunks(Pool *p, int slot)
 {
-    for (;;) {
-        int64_t c = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
-        if (c >= p->nchunks)
-            return;
-        int64_t lo = c * p->chunk;
-        p->fn(p->arg, lo, p->total - lo < p->chunk ? p->total : lo + p->chunk, slot);
+    int own = (int)((int64_t)slot * p->shards / p->limit);
+    for (int i = 0; i < p->shards; i++) {
+        Shard *s = &p->shard[(own + i) % p->shards];
+        while (atomic_load_explicit(&s->next, memory_order_relaxed) < s->end) {
+            int64_t c = atomic_fetch_add_explicit(&s->next, 1, memory_order_relaxed), lo = c * p->chunk;
+            if (c < s->end)
+                p->fn(p->arg, lo, p->total - lo < p->chunk ? p->total : lo + p->chunk, slot);
+        }
     }
 }
 
@@ -285,10 +297,13 @@ static void pool_region(Pool *p, int threads, int64_t total, int64_t chunk, int6
     p->arg = arg;
     p->total = total;
     p->chunk = chunk;
-    p->nchunks = nchunks;
     p->limit = threads;
+    p->shards = threads < MAX_SHARDS ? threads : MAX_SHARDS;
+    for (int i = 0; i < p->shards; i++) {
+        p->shard[i].end = nchunks * (i + 1) / p->shards;
+        atomic_store_explicit(&p->shard[i].next, nchunks * i / p->shards, memory_order_relaxed);
+    }
     p->inside = true;
-    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
     uint32_t number = (atomic_load_explicit(&p->door, memory_order_relaxed) >> DOOR_NUMBER) + 1;
     atomic_store(&p->door, (number << DOOR_NUMBER) | DOOR_OPEN);
     if (atomic_load(&p->sleepers)) {
