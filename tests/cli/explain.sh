@@ -29,6 +29,18 @@ ok "the picture is a graph" grep -q '^digraph' "$T/g.dot"
 if command -v dot >/dev/null; then ok "Graphviz reads it" dot -Tsvg -o "$T/g.svg" "$T/g.dot"; fi
 refuse 'No such file|not' "$SINTER" explain "${net[@]}" --dot "$T/none/g.dot"
 
+# a panel of weights that few tiles read is asked for before; one that many read, or that is small, is not
+cat >"$T/panels.onnxtxt" <<'END'
+<ir_version: 10, opset_import: ["" : 21]>
+net (float[N, K] x, float[K, 512] w) => (float[N, 512] y) { y = MatMul(x, w) }
+END
+fetches() { "$SINTER" explain "$T/panels.onnxtxt" -d N="$1" -d K="$2" --source | grep -c 'fetch(b1,' || true; }
+if "$SINTER" explain "$T/panels.onnxtxt" -d N=4 -d K=4 --source | grep -q LANES; then
+    ok "panels are asked for" test "$(fetches 49 512)" -gt 0
+    ok "small ones are not" test "$(fetches 49 64)" = 0
+    ok "what many tiles read is not" test "$(fetches 4900 512)" = 0
+fi
+
 # rewriting rules: of a file, with leave, wrong ones
 expect 0 'rule half_sum 1 times' "$SINTER" explain "$ROOT/examples/half_sum.onnxtxt" -d n=40 --rules "$ROOT/examples/relu.rules" --allow finite
 expect 0 'rule half_sum 1 times' "$SINTER" explain "$ROOT/examples/half_sum.onnxtxt" -d n=40 --rules "$ROOT/examples/relu.rules" --fast

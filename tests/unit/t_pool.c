@@ -110,6 +110,38 @@ static void test_shared(void **state)
     pool_free(p);
 }
 
+/* Each thread begins with its own share: the first part of either waits until the other has one too. */
+typedef struct Begin {
+    atomic_int begun;
+    atomic_llong first[2]; /* by slot: 1 + where its first part begins */
+} Begin;
+
+static void begin_part(void *arg, int64_t lo, int64_t hi, int slot)
+{
+    Begin *b = arg;
+    (void)hi;
+    if (atomic_load(&b->first[slot]))
+        return;
+    double start = time_now();
+    atomic_store(&b->first[slot], 1 + lo);
+    atomic_fetch_add(&b->begun, 1);
+    while (atomic_load(&b->begun) < 2 && time_now() - start < 20)
+        sched_yield();
+}
+
+static void test_own_share(void **state)
+{
+    (void)state;
+    Pool *p = pool_new(2);
+    for (int i = 0; i < 100; i++) {
+        Begin b = { 0 };
+        pool_run(p, 2, 160, 10, begin_part, &b);
+        assert_int_equal(b.first[0], 1);
+        assert_int_equal(b.first[1], 1 + 80);
+    }
+    pool_free(p);
+}
+
 static void nested_part(void *arg, int64_t lo, int64_t hi, int slot)
 {
     Sum *s = arg, inner = { 0 };
@@ -553,6 +585,7 @@ int main(void)
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_long_range),
         cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_own_share),
         cmocka_unit_test(test_nested),
         cmocka_unit_test(test_two_callers),
         cmocka_unit_test(test_fork),
