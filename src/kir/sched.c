@@ -508,12 +508,12 @@ static bool rows_meet(const LoopKernel *k, const KBlock *b, const KLoop *vec, in
     for (int i = 0; i < b->stmt.n; i++) {
         const KStmt *s = &b->stmt.at[i];
         if (s->kind == KS_loop && rows_meet(k, s->loop->body, s->loop->vector ? s->loop : vec, out)) return true;
-        if (s->kind != KS_store || s->buf != out || !vec) continue;
+        if (s->kind != KS_store || s->buf != out || !vec || vec->from || vec->extent->idx_mask) continue;
         int64_t n = dim_hint(k->g, vec->extent);
         Dim *c, *rest;
         if (n % k->lanes == 0 || n > MEET_VECTORS * (int64_t)k->lanes || !dim_linear(k->g, s->at.off, vec->var->var, &c, &rest) || !dim_is(c, 1)) continue;
         for (int p = 0; p < k->npar; p++)
-            if (k->par[p].var != vec->var && dim_hint(k->g, k->par[p].extent) > 1 && dim_linear(k->g, rest, k->par[p].var->var, &c, &(Dim *){ NULL }) && dim_hint(k->g, c) == n) return true;
+            if (k->par[p].var != vec->var && dim_hint(k->g, k->par[p].extent) > 1 && dim_linear(k->g, rest, k->par[p].var->var, &c, &(Dim *){ NULL }) && !c->idx_mask && dim_hint(k->g, c) == n) return true;
     }
     return false;
 }
