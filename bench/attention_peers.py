@@ -4,10 +4,12 @@
 
 All run in one process, in turns; medians, the best times, and what sinter gains over each. sinter gets the plain graph (MatMul, Mul, Softmax, MatMul). The engines get it
 too, and their own operator: MultiHeadAttention (ONNX Runtime), ScaledDotProductAttention (OpenVINO), scaled_dot_product_attention (PyTorch, as it is and by Inductor).
+With several threads there is a pause before each run: after one, some engines' threads turn in circles for milliseconds, which would be taken from whoever comes next.
 """
 import argparse, os, statistics, sys, tempfile, time
 
 WIDTH = 64
+PAUSE = 0.02                               # seconds
 
 
 def save(folder, nodes, shapes, constants, opsets):
@@ -98,6 +100,7 @@ def main():
                 far[name] = float(np.abs(y - want).max())
             for _ in range(max(3, 15360 // long["q"] if long["q"] > 1 else 200)):
                 for name, (run, _) in runs.items():
+                    time.sleep(PAUSE if o.threads > 1 else 0)
                     start = time.perf_counter()
                     run()
                     times[name].append(time.perf_counter() - start)
