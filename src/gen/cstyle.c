@@ -92,9 +92,8 @@ static void print_stmt(Printer *p, const KStmt *s)
     case KS_store: print_store(p, s); break;
     case KS_update: print_update(p, s); break;
     case KS_skip: print_line(p, "if (!(%s)) continue;", print_operand(p, s->val)); break;
-    case KS_fetch:
-        if (s->once) print_line(p, "fetch(b%d, %s);", s->buf, print_dim(p, dim_mulc(p->g, s->at.off, (int64_t)dtype_size(p->k->buf.at[s->buf].dt))));      /* maybe past its end */
-        else print_line(p, "fetch_near(%s);", print_place(p, s->buf, s->at.off));
+    case KS_fetch:                       /* maybe past its end */
+        print_line(p, "%s(b%d, %s);", s->written ? "fetch_own" : s->far ? "fetch" : "fetch_near", s->buf, print_dim(p, dim_mulc(p->g, s->at.off, (int64_t)dtype_size(p->k->buf.at[s->buf].dt))));
         break;
     case KS_fold: case KS_loop: break;
     }

@@ -81,7 +81,7 @@ typedef struct KStmt {
     KSKind kind;
     KVal *val;                          /* val; store: what is stored */
     int buf; KAddr at; Combine how;     /* store; fetch */
-    bool once;                          /* fetch: once for all rows of a tile */
+    bool once, far, written;            /* fetch: once for all rows of a tile; into the second cache; to be written */
     bool room;                          /* store: there is room for the rows of a tile that lie past the end */
     int nopnd; KVal **opnd;
     bool held;                          /* store: of what only such loads read: there it goes to registers alone */

@@ -56,7 +56,7 @@ static void panel_fetch(const Panels *p, KBlock *b, Dim *row)
     Dim *next = dim_mul(g, dim_addc(g, dim_idx(g, START_VAR, p->width), panel), p->rows);
     Dim *off = dim_add(g, next, dim_mulc(g, dim_add(g, dim_mul(g, t.at, p->rows), row), each));
     for (int64_t at = 0; at < each; at += LINE / size)
-        vec_push(k->arena, &b->stmt, ((KStmt){ .kind = KS_fetch, .buf = p->buf, .once = true, .at.off = dim_addc(g, off, at) }));
+        vec_push(k->arena, &b->stmt, ((KStmt){ .kind = KS_fetch, .buf = p->buf, .once = true, .far = true, .at.off = dim_addc(g, off, at) }));
 }
 
 static void panel_walk(Panels *p, KBlock *b, bool inside, bool change)

@@ -6,6 +6,7 @@
  *   each fold is taken over the block by itself, in order of stages; then state = state * advance + block, and a pivot moves.
  * What one loop over the block computed is computed again by a later one if that is cheap, and kept otherwise. In the end each state gets its last factor.
  * Powers of e that are only weights need not be exact where they are tiny (find_weights).
+ * Rows of memory are asked for before they are needed, spread over what is computed meanwhile (wide_fetch, tile_fetch, rows_fetch_share).
  *
  * A block is skipped when no row of the tile can have anything there (stream_bounds): its bounds are affine in the rows, so they are numbers of the launch. */
 #include "kir/kir.h"
@@ -603,6 +604,63 @@ static void wide_fetch(const Streaming *t, const KBlock *b, KLoop *pass)
     }
 }
 
+/* A tile of places of the axis reads a row of memory for each (keys). A turn of the sums asks for as much as it reads of the next tile's rows: where all lie together for what follows
+ * what it asked for before, else for the same place of each. */
+static void tile_fetch(const Streaming *t, KBlock *b, const KLoop *tile)
+{
+    const Dim *lane = t->l->k->vec_var;
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt s = b->stmt.at[i];
+        const KVal *v = s.kind == KS_val ? s.val : NULL;
+        if (s.kind == KS_loop) tile_fetch(t, s.loop->body, s.loop->var == t->j ? s.loop->tile > 1 ? s.loop : NULL : tile);
+        if (!tile || b->loop == tile || !v || v->kind != KV_load || v->nopnd || v->at.npred || t->l->k->buf.at[v->buf].scratch || (lane && dim_uses(v->at.off, lane->var))) continue;
+        const Dim *in = b->loop->var;
+        Dim *c, *row, *rest, *map[LOOP_VAR + 64] = { 0 };
+        if (in->var >= LOOP_VAR + 64 || b->loop->from || !dim_linear(t->g, v->at.off, in->var, &c, &rest) || !dim_is(c, 1) || !dim_linear(t->g, v->at.off, t->j->var, &row, &rest)) continue;
+        const bool together = row == b->loop->extent;
+        if (!together && dim_hint(t->g, row) * (int64_t)dtype_size(v->dt) < LINE_BYTES) continue;
+        map[t->j->var] = dim_addc(t->g, t->j, tile->tile);
+        map[in->var] = together ? dim_mulc(t->g, b->loop->var, tile->tile) : b->loop->var;
+        block_add(t->l, b, (KStmt){ .kind = KS_fetch, .buf = v->buf, .at.off = dim_subst(t->g, v->at.off, LOOP_VAR + 64, map), .once = together });
+    }
+}
+
+/* What a tile of the kernel's rows reads and writes of its own lies in memory that nobody was at for long, row after row. A block of the axis asks for its share: rows that the next
+ * tile reads, and rows that this one is going to write. */
+static void rows_fetch_share(const Streaming *t, const KBlock *b, const KLoop *blocks)
+{
+    Lowering *l = t->l;
+    Graph *g = t->g;
+    const Dim *lane = l->k->vec_var;
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop && s->loop != blocks) rows_fetch_share(t, s->loop->body, blocks);
+        const bool load = s->kind == KS_val && s->val->kind == KV_load, written = s->kind == KS_store;
+        if (!b->loop || b->loop->from || b->loop->var->var >= LOOP_VAR + 64 || !(load || written) || (load ? s->val->nopnd : s->nopnd)) continue;
+        const KAddr *at = load ? &s->val->at : &s->at;
+        const int buf = load ? s->val->buf : s->buf;
+        const int64_t size = (int64_t)dtype_size(l->k->buf.at[buf].dt);
+        Dim *c, *apart, *rest, *map[LOOP_VAR + 64] = { 0 };
+        if (at->npred || l->k->buf.at[buf].scratch || !dim_linear(g, at->off, b->loop->var->var, &c, &rest) || !dim_is(c, 1) || dim_hint(g, b->loop->extent) * size > FETCH_ROW) continue;
+        if (!dim_linear(g, at->off, lane->var, &apart, &rest) || dim_hint(g, apart) * size < LINE_BYTES) continue;
+        KBlock *was = l->cur;
+        Dim *place = dim_idx(g, BASE_VAR, lane->a), *n = l->sub->space[t->s->axis];
+        l->cur = blocks->body;
+        KLoop *row = loop_new(l, dim_idx(g, LOOP_VAR + l->nloop++, dim_const(g, t->width)), false);
+        row->from = dim_div(g, dim_mulc(g, t->jb, t->width), n);
+        row->extent = dim_div(g, dim_mulc(g, dim_min(g, dim_addc(g, t->jb, blocks->step), n), t->width), n);
+        row->times = dim_const(g, 1);
+        KLoop *line = loop_new(l, dim_idx(g, LOOP_VAR + l->nloop++, b->loop->extent), false);
+        line->step = LINE_BYTES / size;
+        map[lane->var] = dim_add(g, load ? dim_addc(g, place, t->width) : place, row->var);
+        map[b->loop->var->var] = line->var;
+        block_add(l, l->cur, (KStmt){ .kind = KS_fetch, .buf = buf, .at.off = dim_subst(g, at->off, LOOP_VAR + 64, map), .written = written, .far = true });
+        loop_close(l, line);
+        loop_close(l, row);
+        l->cur = was;
+    }
+}
+
 /* For explain, in terms of the tile's first row. */
 static const char *bounds_note(const Lowering *l, Dim *lo, Dim *hi, const Dim *first)
 {
@@ -665,12 +723,16 @@ void lower_stream(Lowering *l)
     for (int i = 0; i < s->nfold; i++) if (!s->fold[i].pivot) sum_stands(&t, &s->fold[i]);
     for (int stage = 0; stage < stages; stage++) lower_stage(&t, stage, was);
     if (rows) block_ahead(&t, rows->body, steps);
-    else if (last_pass(&t, l->cur) && l->k->lanes > 1) wide_fetch(&t, l->cur, last_pass(&t, l->cur));
+    else if (l->k->lanes > 1) {
+        if (last_pass(&t, l->cur)) wide_fetch(&t, l->cur, last_pass(&t, l->cur));
+        tile_fetch(&t, l->cur, NULL);
+    }
     rows_each_close(&t, rows);
     loop_close(l, blocks);
     KLoop *ends = rows_each_open(&t);
     lower_end(&t);
     rows_each_close(&t, ends);
+    if (!rows && l->k->lanes > 1 && l->k->vec_var && !dim_is(l->sub->space[s->axis], 0)) rows_fetch_share(&t, l->point, blocks);
     rows_in_place(l, rows ? rows : blocks);
     find_weights(l, s);
     if (skips) l->k->note = l->k->note ? arena_fmt(l->arena, "%s; %s", l->k->note, skips_note) : skips_note;

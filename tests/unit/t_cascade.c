@@ -521,6 +521,49 @@ static void far_scores(void **state)
     }
 }
 
+/* Rows of memory are asked for before they are needed: keys and values, the next tile's queries, and where results go to; whether rows follow one another or lie apart. */
+static int times_in(const char *text, const char *word)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, word)); at++) n++;
+    return n;
+}
+
+static void asked_for_item(Ctx *cx, void *arg)
+{
+    Bench *b = arg;
+    const bool apart = b->tolerance > 0.5;
+    b->a = arena_new(cx);
+    Graph *g = b->g = graph_new(cx, b->a);
+    Node *x[3];
+    for (int i = 0; i < 3; i++) {
+        x[i] = input(b, DT_f32, 4, apart ? (int64_t[]){ 1, 256, 2, 64 } : (int64_t[]){ 1, 2, 256, 64 });
+        if (apart) x[i] = g_transpose(g, x[i], (int[]){ 0, 2, 1, 3 });
+    }
+    output(b, weighted(b, scores_of(b, x[0], x[1]), x[2]));
+    Segment *s = segment_new(cx, &b->dev->target, g, &(ProgramOptions){ .fuse = true, .threads = 1 });
+    SegmentEvidence e = { 0 };
+    segment_evidence(cx, b->a, s, NULL, &e);
+    assert_int_equal(e.nkernel, 1);
+    const char *text = e.kernel[0].source;
+    const int tiles = times_in(text, "fetch_own(");      /* whole ones, and the rest */
+    assert_true(tiles > 0);
+    assert_int_equal(times_in(text, "fetch("), tiles);
+    assert_int_equal(times_in(text, "fetch_near("), 2 * tiles);
+    segment_free(s);
+    arena_free(b->a);
+}
+
+static void asked_for(void **state)
+{
+    Shared *d = *state;
+    if (d->target.vectors.lanes <= 1) skip();        /* no lanes, no tiles */
+    for (int apart = 0; apart < 2; apart++) {
+        Bench b = { .dev = d, .cx = &d->cx, .tolerance = apart };
+        if (guard_call(&d->cx, asked_for_item, &b) != E_OK) fail_msg("%s", d->cx.text);
+    }
+}
+
 /* ---- what must stay partly fused -------------------------------------------------------------------------------------------- */
 /* Windows over something dear: it is stored, not computed again for each window; what follows the windows is fused. */
 static void windows_graph(Bench *b)
@@ -665,7 +708,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(attention_decoding_special), cmocka_unit_test(attention_few), cmocka_unit_test(attention_few_bias), cmocka_unit_test(attention_few_causal), cmocka_unit_test(attention_few_window),
         cmocka_unit_test(attention_few_lengths), cmocka_unit_test(attention_few_documents), cmocka_unit_test(attention_few_cap), cmocka_unit_test(attention_few_special), cmocka_unit_test(attention_few_lanes),
         cmocka_unit_test(few_results), cmocka_unit_test(parts_few), cmocka_unit_test(attention_short), cmocka_unit_test(logsumexp), cmocka_unit_test(one_row_results), cmocka_unit_test(parts_results), cmocka_unit_test(parts_plain), cmocka_unit_test(parts_lengths), cmocka_unit_test(parts_late), cmocka_unit_test(parts_special), cmocka_unit_test(logits), cmocka_unit_test(same_width), cmocka_unit_test(two_widths), cmocka_unit_test(moments_alone), cmocka_unit_test(moments_beside), cmocka_unit_test(moments_masked), cmocka_unit_test(weighted_logs), cmocka_unit_test(scores_kept), cmocka_unit_test(grouped),
-        cmocka_unit_test(logarithm), cmocka_unit_test(refused), cmocka_unit_test(pairs), cmocka_unit_test(forces), cmocka_unit_test(forces_weight), cmocka_unit_test(forces_beside), cmocka_unit_test(forces_small), cmocka_unit_test(least_distance), cmocka_unit_test(least_square), cmocka_unit_test(largest_square), cmocka_unit_test(least_masked), cmocka_unit_test(largest_masked), cmocka_unit_test(in_double), cmocka_unit_test(far_infinities), cmocka_unit_test(far_scores),
+        cmocka_unit_test(logarithm), cmocka_unit_test(refused), cmocka_unit_test(pairs), cmocka_unit_test(forces), cmocka_unit_test(forces_weight), cmocka_unit_test(forces_beside), cmocka_unit_test(forces_small), cmocka_unit_test(least_distance), cmocka_unit_test(least_square), cmocka_unit_test(largest_square), cmocka_unit_test(least_masked), cmocka_unit_test(largest_masked), cmocka_unit_test(in_double), cmocka_unit_test(far_infinities), cmocka_unit_test(far_scores), cmocka_unit_test(asked_for),
         cmocka_unit_test(windows), cmocka_unit_test(before_broadcast), cmocka_unit_test(carrier_algebra),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
