@@ -135,9 +135,8 @@ static bool move_all(Tiny *t, const Node *n, int axis)
 /* ---- which ----------------------------------------------------------------------------------------------------------------------------------- */
 static bool has_tiny(const Tensor *w)
 {
-    const float *f = w->data;
-    size_t n = tensor_bytes(w) / sizeof *f, some = 0;
-    for (size_t i = 0; i < n; i++) some += below_normal(f[i]);
+    int64_t n = tensor_count(w), some = 0;
+    for (int64_t i = 0; i < n; i++) some += below_normal(float_at(w->data, i));
     return some > 0;
 }
 
@@ -157,15 +156,15 @@ static Around around_axis(const Tensor *w, int axis)
 typedef struct Columns { const Tensor *w; int axis; bool *tiny; int *scale; const int *order; } Columns;
 static void columns_look(const Tiny *t, Columns *c)
 {
-    const float *f = c->w->data;
+    const void *f = c->w->data;
     Around of = around_axis(c->w, c->axis);
     int64_t n = c->w->dims[c->axis];
     float *most = NEWS(t->arena, float, n);
     c->tiny = NEWS(t->arena, bool, n); c->scale = NEWS(t->arena, int, n);
     for (int64_t e = 0; e < of.outer * n * of.inner; e++) {
         int64_t at = e / of.inner % n;
-        c->tiny[at] |= below_normal(f[e]);
-        if (!(fabsf(f[e]) <= most[at])) most[at] = fabsf(f[e]);      /* NaN stays */
+        c->tiny[at] |= below_normal(float_at(f, e));
+        if (!(fabsf(float_at(f, e)) <= most[at])) most[at] = fabsf(float_at(f, e));      /* NaN stays */
     }
     for (int64_t at = 0; at < n; at++) {
         double room = c->tiny[at] ? -log2(2.0 * (double)most[at] * (double)(of.outer * of.inner)) : 0;
@@ -176,7 +175,7 @@ static void columns_look(const Tiny *t, Columns *c)
 /* Slow multiplications for a row of the result, of vectors of columns in that order: in the sums, and one behind them, two where the sum is scaled back. */
 static int64_t slow_vectors(const Tiny *t, const Columns *x, const int *order, bool scaled)
 {
-    const float *f = x->w->data;
+    const void *f = x->w->data;
     Around of = around_axis(x->w, x->axis);
     int64_t n = x->w->dims[x->axis], slow = 0;
     for (int64_t c = 0; c < n; c += t->lanes) {
@@ -186,7 +185,7 @@ static int64_t slow_vectors(const Tiny *t, const Columns *x, const int *order, b
         slow += !dead ? 0 : scaled ? 2 : 1;
         for (int64_t r = 0; r < of.outer * of.inner; r++) {
             bool any = false;
-            for (int64_t l = c; l < end; l++) any |= !(scaled && x->scale[order[l]]) && below_normal(f[(r / of.inner * n + order[l]) * of.inner + r % of.inner]);
+            for (int64_t l = c; l < end; l++) any |= !(scaled && x->scale[order[l]]) && below_normal(float_at(f, (r / of.inner * n + order[l]) * of.inner + r % of.inner));
             slow += any;
         }
     }
@@ -271,7 +270,7 @@ static Node *const_scaled(Graph *g, const Tensor *w, int axis, const int *by)
     Around of = around_axis(w, axis);
     int64_t n = w->dims[axis];
     Tensor *to = tensor_new(g->arena, g->cx, w->dt, w->rank, w->dims);
-    for (int64_t e = 0; e < of.outer * n * of.inner; e++) ((float *)to->data)[e] = (float)ldexp(((const float *)w->data)[e], by[e / of.inner % n]);
+    for (int64_t e = 0; e < of.outer * n * of.inner; e++) ((float *)to->data)[e] = (float)ldexp((double)float_at(w->data, e), by[e / of.inner % n]);
     return g_const(g, to);
 }
 

@@ -231,9 +231,10 @@ static void step_load(Eval *ev, int step)
             off.v[j] = ix_add(off.v[j], off.start + off.step * j);
     if (floats(ev, s->n)) {
         s->filled = tensor_count(t) == 1;
+        const float v = s->filled ? (float)scalar_load(DT_f32, t->data).f : 0;
         if (s->filled)
             for (int j = 0; j < LANES; j++)
-                ((float *)r)[j] = *(const float *)t->data;
+                ((float *)r)[j] = v;
         else
             floats_load(t->data, &off, sp, (float *)r);
         return;

@@ -7,6 +7,8 @@
 #define SN_IR_H
 #include "base/base.h"
 
+#include <string.h>
+
 typedef struct Graph Graph;
 typedef struct Node Node;
 typedef struct Dim Dim;
@@ -283,6 +285,8 @@ enum { WALK_STEPS = 4096 };
 typedef struct Reach { double lo, hi; } Reach;
 static inline bool reach_known(Reach r) { return r.lo <= r.hi; }
 Reach node_reach(Graph *g, const Node *n);
+/* Element i of float32 constants, which lie in a file, at any address. */
+static inline float float_at(const void *x, int64_t i) { float v; memcpy(&v, (const char *)x + i * (int64_t)sizeof v, sizeof v); return v; }
 Reach reach_ew(Op op, DType t, int n, const Reach *in);  /* of an elementwise primitive's results, rounded to t */
 Reach reach_cast(DType to, Reach x);
 

@@ -66,14 +66,14 @@ Reach reach_ew(Op op, DType t, int n, const Reach *in)
 Reach reach_cast(DType to, Reach x) { return reach_known(x) ? reach_round(to, x.lo, x.hi) : reach_dtype(to); }
 
 enum { REACH_SIDE = 8 };                 /* elements side by side: their chains of operations need not wait for one another */
-static Reach reach_f32(const float *x, int64_t n)
+static Reach reach_f32(const void *x, int64_t n)
 {
     float lo[REACH_SIDE], hi[REACH_SIDE], odd[REACH_SIDE] = { 0 };
     for (int j = 0; j < REACH_SIDE; j++) { lo[j] = INFINITY; hi[j] = -INFINITY; }
     int64_t i = 0;
     for (; i + REACH_SIDE <= n; i += REACH_SIDE)
         for (int j = 0; j < REACH_SIDE; j++) {
-            float v = x[i + j];
+            float v = float_at(x, i + j);
             lo[j] = v < lo[j] ? v : lo[j];
             hi[j] = v > hi[j] ? v : hi[j];
             odd[j] += v - v;             /* NaN from the first one on that is no finite number */
@@ -85,9 +85,10 @@ static Reach reach_f32(const float *x, int64_t n)
         r.hi = fmax(r.hi, (double)hi[j]);
     }
     for (; i < n; i++) {
-        if (!isfinite(x[i])) return reach_none;
-        r.lo = fmin(r.lo, (double)x[i]);
-        r.hi = fmax(r.hi, (double)x[i]);
+        const float v = float_at(x, i);
+        if (!isfinite(v)) return reach_none;
+        r.lo = fmin(r.lo, (double)v);
+        r.hi = fmax(r.hi, (double)v);
     }
     return r;
 }

@@ -51,7 +51,7 @@ static void rows_move(LoopKernel *k, KBlock *b, KBlock *to)
 
 void reuse_choose(LoopKernel *k, KLoop *vec)
 {
-    if (k->npar < 2 || k->par[k->npar - 1].var != k->vec_var || !dim_is_const(vec->extent) || vec->extent->c % k->lanes || k->sched.vectors || k->sched.block) return;
+    if (k->npar < 2 || k->par[k->npar - 1].var != k->vec_var || !dim_is_const(vec->extent) || !vec->extent->c || vec->extent->c % k->lanes || k->sched.vectors || k->sched.block) return;
     KAxis *row = &k->par[k->npar - 2];
     int64_t vectors = vec->extent->c / k->lanes, registers = k->lanes >= 16 ? 32 : 16, rows = ROWS_SIZE / vec->extent->c;
     if (dim_hint(k->g, row->extent) < LEAST_ROWS || vectors >= registers) return;
