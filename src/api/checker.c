@@ -82,7 +82,9 @@ static void give_operands(Ctx *cx, Checking *k)
     if (p->sub->kind != SUB_scatter) return;
     const Node *n = p->sub->node[0];    /* it begins with what lies there */
     Tensor *t = tensor_there(cx, k, n);
-    t->data = arena_copy(k->a, t->data, tensor_bytes(t) + 1);
+    const void *there = t->data;
+    t->data = arena_alloc(k->a, tensor_bytes(t) + 1);
+    if (tensor_bytes(t)) memcpy(t->data, there, tensor_bytes(t));
     k->given[n->in[0]->id] = t;
 }
 
