@@ -299,8 +299,7 @@ static void print_load(Printer *p, const KVal *v)
     const char *off = load_pointer(p, v), *e;
     if (v->ahead && !p->part) {
         const char *bytes = print_dim(p, dim_mulc(p->g, v->ahead, (int64_t)dtype_size(t))), *lane = arena_fmt(p->arena, "%s%s", print_var(p, p->lane), p->in_v ? "v" : "");
-        /* a vector of less than a line asks for each more than once anyway */
-        const char *fetch = p->k->sub->kind == SUB_rows && !p->k->vec_var && p->k->lanes * (int)dtype_size(t) >= LINE_BYTES ? "fetch_twice" : "fetch";
+        const char *fetch = p->k->split && p->k->sub->kind == SUB_rows && !p->k->vec_var && p->k->lanes * (int)dtype_size(t) >= LINE_BYTES ? "fetch_twice" : "fetch";
         if (v->ahead_half) print_line(p, "%s%s(%s - (%s + LANES) / 2, %s);", p->in_v && p->nv % 2 == 0 ? "if (v % 2 == 1) " : "", fetch, off, lane, bytes);
         else print_line(p, "%s(%s, %s);", fetch, off, bytes);
     }
