@@ -38,6 +38,7 @@ typedef struct KernelEvidence {         /* one launch of a segment */
     const LoopKernel *loops;            /* NULL for calls */
     const char *const *node; int nnode; /* the model's operators in it: "LayerNormalization ln_1" */
     const char *const *move; int nmove; /* operators that only move data between it and another kernel, and became index maps */
+    const int *from; int nfrom;         /* kernels of the segment that compute what it reads */
     const char *source;                 /* C text; NULL for calls */
     const char *note;                   /* what the compiler says about it: "32 registers, 0 B shared ..."; NULL where it says nothing */
     int64_t read_bytes, write_bytes;    /* logical: each buffer once, at the last bound sizes */

@@ -51,6 +51,29 @@ static void kernel_moves(Arena *a, const Segment *s, const Part *p, KernelEviden
     k->nmove = names.n;
 }
 
+static bool reads_node(const Part *p, const Node *v)
+{
+    for (int i = 0; p->loops && i < p->loops->buf.n; i++) if (p->loops->buf.at[i].node == v && p->loops->buf.at[i].read && !p->loops->buf.at[i].scratch) return true;
+    for (int i = 0; !p->loops && i < p->sub->node[0]->nin; i++) if (p->sub->node[0]->in[i] == v) return true;
+    return false;
+}
+
+/* The kernels that compute what it reads. */
+static void kernel_from(Arena *a, const Segment *s, int at, KernelEvidence *k)
+{
+    VEC(int) from = { 0 };
+    for (int i = 0; i < s->npart; i++) {
+        bool reads = false;
+        const Part *w = &s->part[i];
+        if (i == at || w->once) continue;
+        for (int j = 0; w->loops && j < w->loops->buf.n; j++) reads |= !w->loops->buf.at[j].scratch && w->loops->buf.at[j].write && reads_node(&s->part[at], w->loops->buf.at[j].node);
+        for (int j = 1; !w->loops && j < w->sub->nnode; j++) reads |= reads_node(&s->part[at], w->sub->node[j]);
+        if (reads) vec_push(a, &from, i);
+    }
+    k->from = from.at;
+    k->nfrom = from.n;
+}
+
 /* Bytes that a kernel's buffers hold: each once, what it reads and what it writes. A piece of a join counts with what it writes. */
 static void kernel_traffic(const Part *p, const int64_t *syms, KernelEvidence *k)
 {
@@ -103,6 +126,7 @@ void segment_evidence(Ctx *cx, Arena *a, Segment *s, const double *seconds, Segm
         k[i].seconds = seconds ? seconds[i] : 0;
         kernel_operators(a, s, p, &k[i]);
         kernel_moves(a, s, p, &k[i]);
+        kernel_from(a, s, i, &k[i]);
         kernel_traffic(p, syms, &k[i]);
         if (!k[i].once && !p->join_mate && !k[i].joined) e->launches++;
     }

@@ -141,6 +141,13 @@ static json_t *strings_json(int n, const char *const *s)
     return list;
 }
 
+static json_t *numbers_json(int n, const int *x)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++) json_array_append_new(list, json_integer(x[i]));
+    return list;
+}
+
 static json_t *kernel_json(const KernelEvidence *k, const ExplainOptions *o)
 {
     json_t *j = json_pack("{s:s, s:s, s:o, s:I, s:I, s:b, s:b, s:b}", "name", k->name, "kind", k->kind ? k->kind : "call", "operators",
@@ -148,6 +155,7 @@ static json_t *kernel_json(const KernelEvidence *k, const ExplainOptions *o)
         k->interpreted, "generated", is_generated(k));
     json_object_set_new(j, "ms", k->seconds > 0 ? json_real(k->seconds * 1e3) : json_null());
     if (k->nmove) json_object_set_new(j, "moves", strings_json(k->nmove, k->move));
+    if (k->nfrom) json_object_set_new(j, "from", numbers_json(k->nfrom, k->from));
     if (k->joined) json_object_set_new(j, "joined", json_true());
     if (k->lib) json_object_set_new(j, "library", json_string_nocheck(k->lib_note));
     if (k->note) json_object_set_new(j, "compiler", json_string_nocheck(k->note));
