@@ -128,32 +128,83 @@ void group_renumber(Planner *p, const Group *q, Dim *const *map)
     }
 }
 
+static int whole_of(const Planner *p, int i)
+{
+    while (p->group.at[i]->merged >= 0) i = p->group.at[i]->merged;
+    return i;
+}
+
+/* The next reader of group i that lives, from its k-th on; or -1. */
+static int next_reader(const Planner *p, int i, int *k)
+{
+    const Group *q = p->group.at[i];
+    while (*k < q->succ.n) {
+        int to = whole_of(p, q->succ.at[(*k)++]);
+        if (to != i && p->group.at[to]->merged == -1) return to;
+    }
+    return -1;
+}
+
+/* Groups that live, each after those that it reads, and its first reader soon after it. */
+static int order_groups(Planner *p, int *order)
+{
+    int n = p->group.n, count = 0, live = 0, *need = NEWS(p->arena, int, n + 1);
+    VEC(int) ready = { 0 };
+    for (int i = 0; i < n; i++) {
+        if (p->group.at[i]->merged != -1) continue;
+        live++;
+        for (int k = 0, to; (to = next_reader(p, i, &k)) >= 0;) need[to]++;
+    }
+    for (int i = n - 1; i >= 0; i--) if (p->group.at[i]->merged == -1 && !need[i]) vec_push(p->arena, &ready, i);
+    while (ready.n) {
+        int i = ready.at[--ready.n], from = ready.n;
+        order[count++] = i;
+        for (int k = 0, to; (to = next_reader(p, i, &k)) >= 0;) if (--need[to] == 0) vec_push(p->arena, &ready, to);
+        for (int x = from, y = ready.n - 1; x < y; x++, y--) { int t = ready.at[x]; ready.at[x] = ready.at[y]; ready.at[y] = t; }       /* the first is the next */
+    }
+    ASSERT(count == live);              /* no cycle */
+    return count;
+}
+
+/* What reads inputs and constants only could be computed at any time: it stands right before its first reader, so that its results lie in the caches then, and in memory
+ * no longer than needed. */
+static void order_late(Planner *p, int *order, int count)
+{
+    int n = p->group.n, made = 0, *at = NEWS(p->arena, int, n + 1), *next = NEWS(p->arena, int, n + 1), *late = NEWS(p->arena, int, n + 1), *old = arena_copy(p->arena, order, sizeof *order * (size_t)count);
+    bool *reads = NEWS(p->arena, bool, n + 1);           /* what a kernel of the run computes */
+    for (int i = 0; i < count; i++) at[old[i]] = i;
+    for (int i = 0; i < n; i++) late[i] = -1;
+    for (int i = 0; i < count; i++) for (int k = 0, to; !p->group.at[old[i]]->once && (to = next_reader(p, old[i], &k)) >= 0;) reads[to] = true;
+    for (int i = count - 1; i >= 0; i--) {
+        int q = old[i], first = -1;
+        for (int k = 0, to; (to = next_reader(p, q, &k)) >= 0;) if (first < 0 || at[to] < at[first]) first = to;
+        if (first < 0 || reads[q] || p->group.at[q]->once) continue;
+        next[q] = late[first];
+        late[first] = q;
+        old[i] = -1;
+    }
+    for (int i = 0; i < count; i++) {
+        if (old[i] < 0) continue;
+        for (int q = late[old[i]]; q >= 0; q = next[q]) order[made++] = q;
+        order[made++] = old[i];
+    }
+}
+
 void sort_kernels(Planner *p)
 {
     Plan *plan = p->plan;
-    int n = p->group.n, *need = NEWS(p->arena, int, n + 1), *number = NEWS(p->arena, int, n + 1);
-    VEC(int) ready = { 0 };
+    int n = p->group.n, *number = NEWS(p->arena, int, n + 1), *order = NEWS(p->arena, int, n + 1);
     for (int i = 0; i < n; i++) {
         Group *q = p->group.at[i];
-        bool empty = q->merged < 0 && !q->node.n && !q->store.n;
-        if (empty) q->merged = -2;
+        if (q->merged < 0 && !q->node.n && !q->store.n) q->merged = -2;
         number[i] = -1;
     }
-    for (int i = 0; i < n; i++) {
-        if (p->group.at[i]->merged != -1) continue;
-        for (int k = 0; k < p->group.at[i]->succ.n; k++) {
-            int to = p->group.at[i]->succ.at[k];
-            while (p->group.at[to]->merged >= 0) to = p->group.at[to]->merged;
-            if (to != i && p->group.at[to]->merged == -1) need[to]++;
-        }
-    }
-    for (int i = n - 1; i >= 0; i--) if (p->group.at[i]->merged == -1 && !need[i]) vec_push(p->arena, &ready, i);
+    int count = order_groups(p, order);
+    order_late(p, order, count);
     plan->kernel = NEWS(p->arena, Subgraph, n + 1);
     plan->once = NEWS(p->arena, bool, n + 1);
-    int live = 0;
-    for (int i = 0; i < n; i++) live += p->group.at[i]->merged == -1;
-    while (ready.n) {
-        int i = ready.at[--ready.n];
+    for (int at = 0; at < count; at++) {
+        int i = order[at];
         Group *q = p->group.at[i];
         number[i] = plan->nkernel;
         plan->once[plan->nkernel] = q->once;
@@ -167,13 +218,7 @@ void sort_kernels(Planner *p)
         }
         for (int k = 0; k < q->store.n; k++) vec_push(p->arena, &store, q->store.at[k]);
         s->nstore = store.n; s->store = store.at;
-        for (int k = q->succ.n - 1; k >= 0; k--) {
-            int to = q->succ.at[k];
-            while (p->group.at[to]->merged >= 0) to = p->group.at[to]->merged;
-            if (to != i && p->group.at[to]->merged == -1 && --need[to] == 0) vec_push(p->arena, &ready, to);
-        }
     }
-    ASSERT(plan->nkernel == live);      /* no cycle */
     for (int id = 0; id < p->g->node.n; id++) {
         Group *q = group_of(p, p->home[id]);
         plan->home[id] = q ? number[q->id] : p->home[id];

@@ -244,6 +244,25 @@ static void test_growing_constants(void **state)
     if (time_now() - start > 60) fail_msg("it took %.0f s", time_now() - start);
 }
 
+/* A product of inputs that the end of the model reads is no kernel of its beginning: it is right before what reads it, which says so. */
+static void test_products_when_they_are_read(void **state)
+{
+    (void)state;
+    Trial r;
+    int n, at = -1;
+    trial_open(&r, MODE_fused, OPSET(18) "g (float[16,16] h, float[16,16] r, float[16,16] x, float[16,16] v) => (float[16,16] y) { hr = MatMul(h, r) a = MatMul(x, v) b = MatMul(a, v) c = MatMul(b, hr) y = MatMul(c, v) }");
+    run_and_compare(&r, "f32[16,16] 1; f32[16,16] 1; f32[16,16] 1; f32[16,16] 1", "f32[16,16] 1048576", 0);
+    const SegmentEvidence *e = program_evidence(&r.cx, r.program, r.arena, &n);
+    for (int i = 0; i < e[0].nkernel; i++)
+        for (int j = 0; j < e[0].kernel[i].nnode; j++) if (strstr(e[0].kernel[i].node[j], " hr")) at = i;
+    assert_int_equal(n, 1);
+    assert_in_range(at, 1, e[0].nkernel - 2);
+    bool read = false;
+    for (int j = 0; j < e[0].kernel[at + 1].nfrom; j++) read |= e[0].kernel[at + 1].from[j] == at;
+    assert_true(read);
+    trial_close(&r);
+}
+
 /* ---- random numbers ----------------------------------------------------------------------------------------------------------------------------- */
 static void test_random_is_not_merged(void **state)
 {
@@ -549,7 +568,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes_change), cmocka_unit_test(test_few_compilations), cmocka_unit_test(test_many_operands), cmocka_unit_test(test_many_results),
-        cmocka_unit_test(test_long_chain), cmocka_unit_test(test_lowering_stops), cmocka_unit_test(test_long_chain_of_attentions), cmocka_unit_test(test_growing_constants), cmocka_unit_test(test_random_is_not_merged), cmocka_unit_test(test_bodies),
+        cmocka_unit_test(test_long_chain), cmocka_unit_test(test_lowering_stops), cmocka_unit_test(test_long_chain_of_attentions), cmocka_unit_test(test_growing_constants), cmocka_unit_test(test_products_when_they_are_read), cmocka_unit_test(test_random_is_not_merged), cmocka_unit_test(test_bodies),
         cmocka_unit_test(test_threads_same_bits), cmocka_unit_test(test_callers_at_once), cmocka_unit_test(test_run_after_fork),
         cmocka_unit_test(test_environment_untouched), cmocka_unit_test(test_flush_with_leave), cmocka_unit_test(test_cache_hits), cmocka_unit_test(test_report_names_operators),
     };
