@@ -189,7 +189,7 @@ static inline bool ints(const Eval *ev, const Node *n)
 #undef IS
 }
 void floats_to_scalars(int n, const float *x, Scalar *r);
-void floats_load(const float *p, const Lanes *off, const Space *s, float *r);
+void floats_load(const void *p, const Lanes *off, const Space *s, float *r);
 void floats_store(float *p, int64_t step, int n, const float *x);
 /* An elementwise primitive on float32 operands; r: floats, or int32 when it compares. The same values as ew_lanes gives. */
 void floats_ew(Op op, int n, const float *x, const float *y, void *restrict r);

@@ -13,23 +13,23 @@ WIDE void floats_to_scalars(int n, const float *x, Scalar *r)
         r[j].f = x[j];
 }
 
-void floats_load(const float *p, const Lanes *off, const Space *s, float *r)
+/* p: constants and inputs lie at any address. */
+void floats_load(const void *p, const Lanes *off, const Space *s, float *r)
 {
     int lo = s->lo, hi = s->hi;
     if (!off->v && !s->mask && off->step == 1) {
-        memcpy(r + lo, p + off->start + lo, (size_t)(hi - lo) * sizeof *r);
+        memcpy(r + lo, (const char *)p + (off->start + lo) * (int64_t)sizeof *r, (size_t)(hi - lo) * sizeof *r);
         return;
     }
     if (!off->v && !s->mask && off->step == 0) {
-        float x;
-        memcpy(&x, p + off->start, sizeof x);
+        const float x = float_at(p, off->start);
         for (int j = lo; j < hi; j++)
             r[j] = x;
         return;
     }
     for (int j = lo; j < hi; j++)
         if (!s->mask || s->mask[j])
-            memcpy(&r[j], p + (off->v ? off->v[j] : off->start + off->step * j), sizeof *r);
+            r[j] = float_at(p, off->v ? off->v[j] : off->start + off->step * j);
 }
 
 void floats_store(float *p, int64_t step, int n, const float *x)
@@ -95,7 +95,7 @@ void scalars_to_ints(int n, const Scalar *x, int32_t *restrict r)
 }
 
 #define READ(dt, type) \
-    static inline int32_t load_##type(const type *at) { type x; memcpy(&x, at, sizeof x); return x; }
+    static inline int32_t load_##type(const char *p, int64_t i) { type x; memcpy(&x, p + i * (int64_t)sizeof x, sizeof x); return x; }
 INT_ROWS(READ)
 #undef READ
 
@@ -105,17 +105,16 @@ WIDE void ints_load(DType t, const void *p, const Lanes *off, const Space *s, in
     const int64_t step = off->step;
 #define LOAD(dt, type) \
     case dt: { \
-        const type *from = (const type *)p + off->start; \
         if (!off->v && !s->mask && step == 1) \
             for (int j = lo; j < hi; j++) \
-                r[j] = load_##type(from + j); \
+                r[j] = load_##type(p, off->start + j); \
         else if (!off->v && !s->mask) \
             for (int j = lo; j < hi; j++) \
-                r[j] = load_##type(from + step * j); \
+                r[j] = load_##type(p, off->start + step * j); \
         else \
             for (int j = lo; j < hi; j++) \
                 if (!s->mask || s->mask[j]) \
-                    r[j] = load_##type(off->v ? (const type *)p + off->v[j] : from + step * j); \
+                    r[j] = load_##type(p, off->v ? off->v[j] : off->start + step * j); \
         break; \
     }
     switch ((int)t) {

@@ -95,6 +95,46 @@ static void test_casts_and_views_bits(void **state)
     arena_free(f.a);
 }
 
+/* A constant of n known numbers, one byte behind where its type would lie. */
+static Node *odd_const(Fixture *f, DType dt, int rank, const int64_t *dims)
+{
+    const Tensor *even = tensor_new(f->a, &f->cx, dt, rank, dims);
+    for (int64_t i = 0; i < tensor_count(even); i++) {
+        const Scalar v = { .i = i * 7919 % 40 };
+        scalar_store(dt, tensor_at(even, i), scalar_cast(dt, DT_i64, v, false));
+    }
+    Tensor *odd = arena_copy(f->a, even, sizeof *even);
+    char *room = arena_alloc(f->a, tensor_bytes(even) + 1);
+    odd->data = memcpy(room + 1, even->data, tensor_bytes(even));
+    return g_const(f->g, odd);
+}
+
+/* Constants lie where a model's file has them, at any address: read as they lie, along another axis, as one number for all, through padding, by index, and
+ * as factors of a product. Where it matters a sanitizer says so. */
+static void test_constants_at_any_address(void **state)
+{
+    (void)state;
+    static const DType types[] = { DT_f32, DT_f64, DT_f16, DT_bf16, DT_i8, DT_u8, DT_i16, DT_u16, DT_i32, DT_u32, DT_i64, DT_u64 };
+    for (size_t i = 0; i < COUNT_OF(types); i++) {
+        Fixture f;
+        fixture_open(&f);
+        Node *x = fixture_input(&f, 2, (int64_t[]){ 40, 40 }, false), *c = odd_const(&f, types[i], 2, (int64_t[]){ 40, 40 }), *as = g_cast(f.g, c, DT_f32);
+        Node *column = odd_const(&f, types[i], 2, (int64_t[]){ 40, 1 }), *at = odd_const(&f, DT_i64, 1, (int64_t[]){ 23 });
+        Dim *one[] = { dim_const(f.g, 1), dim_const(f.g, 2) }, *two[] = { dim_const(f.g, 0), dim_const(f.g, 3) };
+        Scalar fill = { 0 };
+        same_values(&f, c, 0);
+        same_values(&f, g2(f.g, OP_mul, as, x), 0);
+        same_values(&f, g2(f.g, OP_add, c, c), 0);
+        same_values(&f, g2(f.g, OP_mul, g_transpose(f.g, as, (int[]){ 1, 0 }), x), 0);
+        same_values(&f, g2(f.g, OP_mul, g_cast(f.g, column, DT_f32), x), 0);
+        same_values(&f, g_cast(f.g, g_pad(f.g, c, one, two, fill), DT_f32), 0);
+        same_values(&f, g1(f.g, OP_neg, g_gather_axis(f.g, as, at, 0)), 0);
+        same_values(&f, g_matmul(f.g, x, as), 2e-6 * 40 * 40);
+        same_values(&f, g_matmul(f.g, as, x), 2e-6 * 40 * 40);
+        arena_free(f.a);
+    }
+}
+
 static void test_products(void **state)
 {
     (void)state;
@@ -290,7 +330,8 @@ static void test_stopped_and_failed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_elementwise_bits), cmocka_unit_test(test_casts_and_views_bits), cmocka_unit_test(test_products), cmocka_unit_test(test_small_integers),
+        cmocka_unit_test(test_elementwise_bits), cmocka_unit_test(test_casts_and_views_bits), cmocka_unit_test(test_constants_at_any_address),
+        cmocka_unit_test(test_products), cmocka_unit_test(test_small_integers),
         cmocka_unit_test(test_models), cmocka_unit_test(test_swap), cmocka_unit_test(test_stopped_and_failed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
