@@ -23,13 +23,18 @@ typedef struct Maker {
 
 void fill_random(Tensor *t, uint64_t seed)
 {
-    int64_t n = tensor_count(t);
-    for (int64_t i = 0; i < n; i++) {
+    const int64_t n = tensor_count(t);
+    const size_t size = dtype_size(t->dt);
+    const bool real = dtype_is_float(t->dt);
+    ASSERT(tensor_dense(t));
+    char *at = t->data;
+    for (int64_t i = 0; i < n; i++, at += size) {
         uint64_t w = random_word(seed, (uint64_t)i);
         Scalar v;
-        if (dtype_is_float(t->dt)) v.f = (double)(w >> 11) * 0x1p-52 - 1;
+        if (real) v.f = (double)(w >> 11) * 0x1p-52 - 1;
         else v.i = (int64_t)(w >> 63);
-        scalar_store(t->dt, tensor_at(t, i), v);
+        if (t->dt == DT_f32) { const float x = (float)v.f; memcpy(at, &x, sizeof x); }
+        else scalar_store(t->dt, at, v);
     }
 }
 
