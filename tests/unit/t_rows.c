@@ -98,6 +98,17 @@ static void short_half_graph(Bench *b)
 }
 static void short_half(void **state) { check(state, short_half_graph, 2e-5, 0); }
 
+/* The graph, fused, on the inputs that it was made with. */
+static void run_fused(Ctx *cx, Bench *b, Tensor *got)
+{
+    Segment *s = segment_new(cx, &b->dev->target, b->g, &(ProgramOptions){ .fuse = true });
+    const char *why = "";
+    int64_t *syms = NEWS(b->a, int64_t, b->g->sym.n + 1);
+    if (!segment_serves(cx, b->a, s, b->in, syms, &why)) fail_msg("%s", why);
+    segment_run(cx, b->a, s, b->in, syms, got, NULL, NULL);
+    segment_free(s);
+}
+
 /* A matrix past the caches, with a length that leaves a tail and rows that begin anywhere: its stores pass by the caches where they may, and the last loop of a
  * row runs beside the next row's, with numbers of its own row. Rows without a sum, and the last one of each part. */
 enum { LONG_N = 1100, LONG_M = 8001 };
@@ -124,12 +135,8 @@ static void long_run(Ctx *cx, void *arg)
     output(b, g_softmax(g, x, 2, false));
     Node *d = g2(g, OP_sub, x, g_mean(g, x, 2, true)), *var = g_mean(g, g2(g, OP_mul, d, d), 2, true);
     output(b, g2(g, OP_div, d, g1(g, OP_sqrt, g2(g, OP_add, var, g_scalar(g, DT_f32, 1e-5)))));
-    Segment *s = segment_new(cx, &b->dev->target, g, &(ProgramOptions){ .fuse = true });
-    const char *why = "";
-    int64_t *syms = NEWS(b->a, int64_t, g->sym.n + 1);
     Tensor got[2] = { { 0 } };
-    assert_true(segment_serves(cx, b->a, s, b->in, syms, &why));
-    segment_run(cx, b->a, s, b->in, syms, got, NULL, NULL);
+    run_fused(cx, b, got);
     for (int i = 0; i < LONG_N; i += 7) {
         const float *p = in + i * LONG_M, *q = (const float *)got[0].data + i * LONG_M, *n = (const float *)got[1].data + i * LONG_M;
         double sum = 0;
@@ -143,7 +150,6 @@ static void long_run(Ctx *cx, void *arg)
             if (!(fabs(n[j] - want) <= 1e-5)) fail_msg("row %d, element %d: %.9g, normally %.9g", i, j, n[j], want);
         }
     }
-    segment_free(s);
     arena_free(b->a);
 }
 
@@ -418,12 +424,8 @@ static void sum_run(Ctx *cx, void *arg)
     Node *m = g_fold(g, FOLD_max, x, 2, true), *s = g_fold(g, FOLD_sum, g1(g, OP_exp, g2(g, OP_sub, x, m)), 2, true);
     output(b, s);
     output(b, g2(g, OP_add, m, g1(g, OP_log, s)));
-    Segment *seg = segment_new(cx, &b->dev->target, g, &(ProgramOptions){ .fuse = true });
-    const char *why = "";
-    int64_t *syms = NEWS(b->a, int64_t, g->sym.n + 1);
     Tensor got[2] = { { 0 } };
-    assert_true(segment_serves(cx, b->a, seg, b->in, syms, &why));
-    segment_run(cx, b->a, seg, b->in, syms, got, NULL, NULL);
+    run_fused(cx, b, got);
     for (int i = 0; i < SUM_ROWS; i++) {
         const float *p = in + i * sum_length;
         double max = -INFINITY, sum = 0;
@@ -435,7 +437,6 @@ static void sum_run(Ctx *cx, void *arg)
             if (isnan(want[k]) ? !isnan(is) : !(fabs(is - want[k]) <= 4e-6 * fabs(want[k]))) fail_msg("length %d, row %d: %s %.9g, wanted %.9g", (int)sum_length, i, k ? "logarithm" : "sum", is, want[k]);
         }
     }
-    segment_free(seg);
     arena_free(b->a);
 }
 
