@@ -383,7 +383,7 @@ static Instance *instance_take(Ctx *cx, Segment *s, const int64_t *syms, const u
     size_t n = sizeof *syms * (size_t)s->g->sym.n;
     pthread_mutex_lock(&s->lock);
     for (Instance **at = &s->idle; *at; at = &(*at)->next)
-        if (!memcmp((*at)->syms, syms, n) && same_far(s, (*at)->far, far)) {
+        if ((!n || !memcmp((*at)->syms, syms, n)) && same_far(s, (*at)->far, far)) {
             Instance *x = *at;
             *at = x->next;
             s->nidle--;
@@ -612,7 +612,7 @@ static bool is_interpreted(const Segment *s, const int64_t *syms)
 static void note_sizes(Segment *s, const int64_t *syms)
 {
     pthread_mutex_lock(&s->lock);
-    memcpy(s->last_syms, syms, sizeof *syms * (size_t)s->g->sym.n);
+    if (s->g->sym.n) memcpy(s->last_syms, syms, sizeof *syms * (size_t)s->g->sym.n);
     s->last_temp = 0;
     pthread_mutex_unlock(&s->lock);
 }

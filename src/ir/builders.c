@@ -155,6 +155,8 @@ Node *g_fold(Graph *g, FoldKind kind, Node *x, uint32_t axes, bool keep)
     Dim *dims[MAX_RANK], *kept[MAX_RANK];
     int rank = fold_shape(g, x, axes, dims, kept), full = x->rank;
     if (!axes) return x;
+    for (int k = 0; k < full; k++) /* a kernel would compute what does not change along the axis, though there is nothing to compute it from */
+        if ((axes & axis_bit(k)) && dim_is(x->dims[k], 0)) return g_expand(g, known_scalar(g, x->dt, fold_start(kind, x->dt)), keep ? full : rank, keep ? kept : dims);
     for (int k = full - 1; k >= 0; k--) { /* an axis of size 1 folds to its element */
         if (!(axes & axis_bit(k)) || !dim_is(x->dims[k], 1)) continue;
         uint32_t below = axes & (axis_bit(k) - 1);

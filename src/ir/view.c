@@ -471,6 +471,8 @@ Node *g_scatter(Graph *g, Node *x, Node *updates, int nindex, Node *const *index
     if (x->dt != updates->dt)
         fail(g->cx, E_INVALID, "updates of dtype %s for a tensor of dtype %s", dtype_info[updates->dt].name,
              dtype_info[x->dt].name);
+    for (int k = 0; k < updates->rank; k++) /* as in g_fold() */
+        if (dim_is(updates->dims[k], 0)) return x;
     Node **in = NEWS(g->arena, Node *, nindex + 2);
     in[0] = x;
     in[1] = updates;

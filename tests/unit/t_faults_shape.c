@@ -24,6 +24,18 @@ static void test_reshape_every_rank(void **state)
                 "f32[24] 1..24", "f32[24] 1..24; f32[1,2,1,3,1,2,1,2] -1..-24", 0);
 }
 
+/* Nothing to scatter and nothing to fold: neither an index nor an element is read. */
+static void test_nothing_to_go_through(void **state)
+{
+    (void)state;
+    trial_gives(OPSET(18) "g (float[2,3] x, float[0,3] u, int64[0,1] i) => (float[2,3] y, float[2,3] z) { y = ScatterND(x, i, u) a = ScatterND<reduction = \"add\">(x, i, u) z = Neg(a) }",
+                "f32[2,3] 1..6; f32[0,3]; i64[0,1]", "f32[2,3] 1..6; f32[2,3] -1..-6", 0);
+    trial_gives(OPSET(18) "g (float[2,3] x, float[0,3] u, int64[0,3] i) => (float[2,3] y) { a = ScatterElements(x, i, u) y = Neg(a) }", "f32[2,3] 1..6; f32[0,3]; i64[0,3]", "f32[2,3] -1..-6", 0);
+    trial_gives(OPSET(18) "g (float[4,3] w, int64[0,1] i, float[2,0] v) => (float[3] y, float[2] z, float[2,1] p) <int64[1] zero = {0}, int64[1] one = {1}> {\n"
+                "j = Squeeze(i, one) e = Gather(w, j) y = ReduceSum<keepdims = 0>(e, zero) z = ReduceMax<keepdims = 0>(v, one) p = ReduceProd(v, one) }",
+                "f32[4,3] 1..12; i64[0,1]; f32[2,0]", "f32[3] 0 0 0; f32[2] -inf -inf; f32[2,1] 1 1", 0);
+}
+
 static void test_transposes(void **state)
 {
     (void)state;
@@ -303,7 +315,7 @@ static void test_wrapping_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reshape_chains), cmocka_unit_test(test_reshape_every_rank), cmocka_unit_test(test_transposes), cmocka_unit_test(test_rank_is_kept),
+        cmocka_unit_test(test_reshape_chains), cmocka_unit_test(test_reshape_every_rank), cmocka_unit_test(test_nothing_to_go_through), cmocka_unit_test(test_transposes), cmocka_unit_test(test_rank_is_kept),
         cmocka_unit_test(test_slices_backwards), cmocka_unit_test(test_slice_pad_concat), cmocka_unit_test(test_empty), cmocka_unit_test(test_rank_zero),
         cmocka_unit_test(test_slope_from_the_right), cmocka_unit_test(test_gemm_bias), cmocka_unit_test(test_matmul_batches),
         cmocka_unit_test(test_sizes_meet_at_run_time), cmocka_unit_test(test_pad_before_pool), cmocka_unit_test(test_pad_before_conv), cmocka_unit_test(test_pool_ceil),
