@@ -129,6 +129,16 @@ static void print_held_points(Printer *p, const LoopKernel *k)
     print_line(p, "}");
 }
 
+/* Is any sum added to in some turns of a loop only, or in others by another text? See gcc's flags in rt/compiler.c. */
+static bool branches(const KBlock *b, bool inside)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KLoop *o = b->stmt.at[i].kind == KS_loop ? b->stmt.at[i].loop : NULL;
+        if (o && (o->row_from || (o->split && inside) || branches(o->body, inside || (!o->vector && !loop_around(o))))) return true;
+    }
+    return false;
+}
+
 void gen_c(Ctx *cx, Arena *a, const char *isa, const LoopKernel *k, KernelSource *out)
 {
     (void)isa;
@@ -175,6 +185,7 @@ void gen_c(Ctx *cx, Arena *a, const char *isa, const LoopKernel *k, KernelSource
     out->text = all.at;
     out->code = all.at + comment;
     out->narg = p.arg.n; out->arg = p.arg.at;
+    out->quick = !branches(k->body, false);
     Dim *bytes = kernel_scratch(k, k->buf.n);
     out->scratch = dim_is(bytes, 0) ? NULL : bytes;
 }

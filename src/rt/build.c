@@ -201,6 +201,32 @@ static int units_count(int wanted, int n)
     return wanted < least ? least : wanted < n ? wanted : n;
 }
 
+/* Units of each kind: one if there is little to do, else as its part of the work demands; of few processors each takes both kinds.
+ * The kind with less to do comes first; a unit that waits for its only one gets less. Returns how many there are; u NULL: that only. */
+enum { FEW_JOBS = 4 };
+static int units_plan(Unit *u, const Item *item, int n, int jobs)
+{
+    double cost[2] = { 0 };
+    int count[2] = { 0 }, nu = 0;
+    for (int i = 0; i < n; i++) {
+        cost[item[i].quick] += item[i].cost;
+        count[item[i].quick]++;
+    }
+    const bool less = cost[true] < cost[false];
+    for (int j = 0; j < 2; j++) {
+        const bool kind = j ? !less : less;
+        const double share = jobs * cost[kind] / (cost[0] + cost[1]);
+        const int wanted = share < 0.5 ? 1 : jobs <= FEW_JOBS ? jobs : (int)(share + 0.5);
+        const int units = count[kind] ? units_count(wanted, count[kind]) : 0;
+        for (int i = 0; i < units && u; i++)
+            u[nu + i].quick = kind;
+        nu += units;
+    }
+    if (u && nu == jobs + 1)
+        u[nu - 1].cost = cost[less];
+    return nu;
+}
+
 /* The dearest first, each to the unit of its kind with the least to do; then in the order of units. Sets the
  * units' keys. */
 static void units_balance(Unit *u, int nu, Item *item, int n)
@@ -279,7 +305,7 @@ static Status units_compile(Builder *b, const char *work, const char *prelude, c
         for (int j = 0; j < b->cc.nargv; j++)
             u[i].argv[n++] = b->cc.argv[j];
         if (u[i].quick)
-            u[i].argv[n++] = b->tools.quick;
+            u[i].argv[n++] = b->cc.quick;
         u[i].argv[n++] = "-o";
         u[i].argv[n++] = u[i].so;
         u[i].argv[n++] = u[i].src;
@@ -327,11 +353,7 @@ static Status units_take(Builder *b, const char *work, const KernelText *k, cons
 static Status build_missing(Builder *b, const char *prelude, const KernelText *k, Item *item, int n,
                             BuildStats *stats, volatile int *cancel, RtError *e)
 {
-    int nquick = 0;
-    for (int i = 0; i < n; i++)
-        nquick += item[i].quick;
-    const int quick = units_count((int)((int64_t)b->jobs * nquick / n), nquick);
-    const int nu = units_count(b->jobs - quick, n - nquick) + quick;
+    const int nu = units_plan(NULL, item, n, b->jobs);
     char work[CACHE_PATH], why[256];
     Status st = E_OK;
     Unit *u = block_alloc((size_t)nu * sizeof *u);
@@ -341,8 +363,7 @@ static Status build_missing(Builder *b, const char *prelude, const KernelText *k
         goto done;
     }
     memset(u, 0, (size_t)nu * sizeof *u);
-    for (int i = 0; i < quick; i++)
-        u[i].quick = true;
+    units_plan(u, item, n, b->jobs);
     units_balance(u, nu, item, n);
     for (int apart = 0; apart < 2; apart++) {
         bool full = false;
@@ -495,7 +516,7 @@ static Status kernels_get(Builder *b, const char *prelude, int n, const KernelTe
             item[missing++] = (Item){ .text = first[j],
                                       .key = key[j],
                                       .cost = t->cost > 0 ? t->cost : (double)strlen(t->text),
-                                      .quick = t->quick && b->tools.quick };
+                                      .quick = t->quick && b->cc.quick };
     }
     pthread_mutex_unlock(&b->lock);
     if (st)

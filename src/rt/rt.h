@@ -177,6 +177,7 @@ typedef struct Compiler {
     char path[CACHE_PATH], text[256], command[2048];     /* text: who it says it is */
     char words[CACHE_PATH];             /* storage of a compiler given with arguments */
     const char *argv[MAX_WORDS], *libs[8]; int nargv, nlibs;
+    const char *quick;                  /* a further flag for kernels of which that is asked, or NULL */
     uint64_t identity;                  /* hash of compiler, flags, version and KERNEL_ABI */
 } Compiler;
 /* tools and cache are borrowed. INVALID for options that cannot be, DEVICE for an instruction set that this processor has not. */
