@@ -79,6 +79,7 @@ void print_prepare(Printer *p)
     int n = p->k->nval + 1;
     p->vals = NEWS(p->arena, const KVal *, n);
     p->array = NEWS(p->arena, uint8_t, n);
+    p->spread = NEWS(p->arena, uint8_t, n);
     Escape x = { p, 0, NEWS(p->arena, int, n), NEWS(p->arena, int, n) };
     escape_walk(&x, p->k->top, 1);
     escape_walk(&x, p->k->body, 1);
@@ -159,6 +160,27 @@ static void vectors_close(Printer *p)
     print_line(p, "}");
 }
 
+/* What varies so, for each vector of a step. */
+static void phase_vectors(Printer *p, const KBlock *b, int from, int to, uint8_t want)
+{
+    if (!phase_any(p, b, from, to, 3, want)) return;
+    int joined = 0;
+    for (int i = from; i < to; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (stmt_vary(p, s) != want || !print_joined(p, s)) continue;
+        bool twice = false;
+        for (int j = from; j < i; j++) twice |= stmt_vary(p, &b->stmt.at[j]) == want && print_joined(p, &b->stmt.at[j]) && b->stmt.at[j].val == s->val;
+        if (!twice) print_line(p, "i32v q%d[%d];", s->val->id, p->nv);
+        joined++;
+    }
+    p->joins = joined > 0;
+    vectors_open(p);
+    phase(p, b, from, to, want);
+    vectors_close(p);
+    p->joins = false;
+    for (int i = from; i < to && joined; i++) if (stmt_vary(p, &b->stmt.at[i]) == want && print_joined(p, &b->stmt.at[i])) print_joined_store(p, &b->stmt.at[i]);
+}
+
 enum { LONG_ROWS = 64 };                 /* statements, all copies counted */
 
 /* Many statements for each row, and no accumulator updated: a loop over the rows costs nothing beside them, and copies of them cost the compiler much. */
@@ -204,7 +226,7 @@ static void segment_shared(Printer *p, const KBlock *b, int from, int to)
     phase(p, b, from, to, 0);
     for (int at = from, end; at < to; at = end) {
         for (end = at + 1; end < to && (p->nv == 1 || !ends_stage(p->k, &b->stmt.at[end - 1])); end++) { }
-        if (phase_any(p, b, at, end, 3, VARY_lane)) { vectors_open(p); phase(p, b, at, end, VARY_lane); vectors_close(p); }
+        phase_vectors(p, b, at, end, VARY_lane);
     }
 }
 
@@ -214,7 +236,7 @@ static void segment_row(Printer *p, const KBlock *b, int from, int to)
     print_row(p);
     p->in_m = true;
     phase(p, b, from, to, VARY_row);
-    if (phase_any(p, b, from, to, 3, VARY_row | VARY_lane)) { vectors_open(p); phase(p, b, from, to, VARY_row | VARY_lane); vectors_close(p); }
+    phase_vectors(p, b, from, to, VARY_row | VARY_lane);
     p->in_m = false;
 }
 
@@ -237,10 +259,12 @@ static void print_segment(Printer *p, const KBlock *b, int from, int to)
                 if (b->stmt.at[i].kind == KS_val && b->stmt.at[i].val->kind == KV_fold && (b->stmt.at[i].vary & VARY_row) && !sums_at_once(p, b->stmt.at[i].val->fold)) print_rolled(p, b->stmt.at[i].val->fold);
             for (int i = from; i < to; i++)
                 if (b->stmt.at[i].kind == KS_val && b->stmt.at[i].val->kind == KV_fold && sums_at_once(p, b->stmt.at[i].val->fold)) print_sums(p, b->stmt.at[i].val->fold);
+            for (int i = from; i < to && p->rolled; i++) if (!skipped(b, &b->stmt.at[i]) && stmt_vary(p, &b->stmt.at[i]) == (VARY_row | VARY_lane)) print_spread(p, &b->stmt.at[i]);
             print_line(p, "%sfor (int m = %d; m < %d; m++) {", p->rolled ? "" : "UNROLL ", p->row_from, p->row_past ? p->row_past : k->mr);
             segment_row(p, b, from, to);
             p->rolled = false;
             print_line(p, "}");
+            memset(p->spread, 0, (size_t)k->nval + 1);
         }
     }
 }

@@ -91,6 +91,8 @@ typedef struct Printer {
     bool simt, in_team, checks;         /* for groups of threads; inside a loop dealt out; printed: may report an error */
     const KVal **vals;                  /* by id */
     uint8_t *array;                     /* by value id: it is an array over the tile */
+    uint8_t *spread;                    /* by value id: it is in all lanes of a vector s0, s1 ... */
+    bool joins;                         /* stores that take all vectors of a step at once (print_joined()) only collect them */
 } Printer;
 void print_block(Printer *p, const KBlock *b);
 void print_bundle(Printer *p, const KBlock *b);                  /* gen_bundle.c: the body of a kernel whose rows are in bundles */
@@ -119,6 +121,9 @@ const char *print_literal(Printer *p, DType t, Scalar s);    /* in the dtype tha
 void print_val(Printer *p, const KVal *v);
 const char *print_operand(Printer *p, const KVal *v);            /* a single value as an expression */
 void print_store(Printer *p, const KStmt *s);
+void print_spread(Printer *p, const KStmt *s);                   /* before a loop over the rows: what is one number for all of them as a vector, so that each need not make it */
+bool print_joined(const Printer *p, const KStmt *s);             /* Does the store take all vectors of a step at once, from q0, q1 ...? */
+void print_joined_store(Printer *p, const KStmt *s);             /* behind the loop over them */
 const char *print_held(DType t);                                 /* the type that a value is held in */
 const char *print_place(Printer *p, int buf, const Dim *off);    /* "b0 + n1 * i0 + i1" */
 /* for accumulator.c: */

@@ -86,6 +86,7 @@ const char *print_operand_as(Printer *p, const KVal *v, uint8_t vary)
     if (s[0] == '-') s = arena_fmt(p->arena, "(%s)", s);
     if (p->lane_of) return lanes(p, v->vary) ? arena_fmt(p->arena, "%s[l]", s) : s;
     if (v->half) return p->half ? s : arena_fmt(p->arena, "wide_f32h(%s)", s);
+    if (lanes(p, vary) && !lanes(p, v->vary) && p->spread[v->id]) return arena_fmt(p->arena, "s%d", v->id);
     if (lanes(p, vary) && !lanes(p, v->vary)) return arena_fmt(p->arena, p->rolled && dtype_info[v->dt].compute == DT_f32 ? "splat_%s%s(here_f32(%s))" : "splat_%s%s(%s)", ctype(v->dt), suffix(p, vary), s);
     return s;
 }
@@ -530,11 +531,26 @@ void print_val(Printer *p, const KVal *v)
     }
     case KV_quantise: {
         const KVal *q = v->in[1];
-        const char *zero = q->nin > 1 ? arena_fmt(p->arena, "v%d.zero", q->id) : "0";
-        print_assign(p, v, arena_fmt(p->arena, p->rolled ? "quantise_%sv(%s, here(&v%d), %s)" : "quantise_%sv(%s, &v%d, %s)", dtype_info[v->dt].name, print_operand_as(p, v->in[0], lane_vary(p)), q->id, zero));
+        const char *zero = q->nin > 1 ? arena_fmt(p->arena, "v%d.zero", q->id) : "0", *all = arena_fmt(p->arena, p->spread[q->id] ? "s%d" : "quanta_of(&v%d)", q->id);
+        const char *name = v->saturate ? "whole_quotient" : v->dt == DT_u8 ? "quantise_u8v" : "quantise_i8v";
+        print_assign(p, v, arena_fmt(p->arena, "%s(%s, %s, %s)", name, print_operand_as(p, v->in[0], lane_vary(p)), all, zero));
         return;
     }
     }
+}
+
+static void spread(Printer *p, const KVal *v)
+{
+    if (p->spread[v->id] || v->kind == KV_const || v->kind == KV_valid || lanes(p, v->vary) || (v->vary & VARY_row) || (v->kind != KV_quantum && dtype_info[v->dt].compute != DT_f32)) return;
+    if (v->kind == KV_quantum) print_line(p, "const quanta s%d = quanta_of(here(&v%d));", v->id, v->id);
+    else print_line(p, "const f32v s%d = splat_f32v(here_f32(%s));", v->id, name_of(p, v));
+    p->spread[v->id] = 1;
+}
+
+void print_spread(Printer *p, const KStmt *s)
+{
+    if (!lanes(p, s->vary) || s->kind != KS_val || p->k->half) return;
+    for (int i = 0; i < s->val->nin; i++) spread(p, s->val->in[i]);
 }
 
 /* ---- stores ----------------------------------------------------------------------------------------------------------------------------- */
@@ -566,6 +582,15 @@ const char *print_row_guard(Printer *p)
     return rows_whole(p->k) ? "" : arena_fmt(p->arena, "if (%sr < %s) ", r, print_dim(p, p->k->row_extent));
 }
 
+/* Does it put integers that it keeps within the range of bytes side by side? */
+static bool clips(const Printer *p, const KStmt *s)
+{
+    Dim *c, *rest;
+    return s->val->kind == KV_quantise && s->val->saturate && lanes(p, s->vary) && !p->part && !s->at.npred && !opnd_lanes(p, s->nopnd, s->opnd) && dim_linear(p->g, s->at.off, p->lane->var, &c, &rest) && dim_is(c, 1);
+}
+
+bool print_joined(const Printer *p, const KStmt *s) { return s->kind == KS_store && p->nv > 1 && clips(p, s); }
+
 static void print_store_there(Printer *p, const KStmt *s)
 {
     const KBuf *b = &p->k->buf.at[s->buf];
@@ -584,6 +609,9 @@ static void print_store_there(Printer *p, const KStmt *s)
         return;
     }
     const char *e = print_operand_as(p, s->val, lane_vary(p));
+    if (p->joins && print_joined(p, s)) { print_line(p, "q%d[v] = %s;", s->val->id, e); return; }
+    if (clips(p, s)) { print_line(p, "%sstclip_%sv(%s, (const i32v[]){ %s }, 1);", guard, st, pointer(p, s->buf, print_dim(p, s->at.off)), e); return; }
+    if (s->val->kind == KV_quantise && s->val->saturate) e = arena_fmt(p->arena, "clip_%sv(%s)", st, e);
     if (in_held_row(p, s->buf)) print_line(p, "%s = %s;", print_in_row(p, s->buf), e);
     if (p->held && s->held) return;
     Dim *c, *rest;
@@ -607,7 +635,7 @@ static void print_store_there(Printer *p, const KStmt *s)
         return;
     }
     print_line(p, "%s{", guard);
-    print_line(p, "union { %sv v; %s e[LANES]; } x = { .v = %s };", ctype(s->val->dt), ctype(s->val->dt), print_operand_as(p, s->val, lane_vary(p)));
+    print_line(p, "union { %sv v; %s e[LANES]; } x = { .v = %s };", ctype(s->val->dt), ctype(s->val->dt), e);
     print_line(p, "%sfor (i64 l = 0; l < %s; l++) {", p->bundled && !p->part ? "UNROLL " : "", p->part ? print_rem(p) : "LANES");
     print_line(p, "const i64 %sl = %s%s + l;", print_var(p, p->lane), print_var(p, p->lane), p->in_v ? "v" : "");
     p->lane_of++;
@@ -616,6 +644,14 @@ static void print_store_there(Printer *p, const KStmt *s)
     p->lane_of--;
     print_line(p, "}");
     print_line(p, "}");
+}
+
+void print_joined_store(Printer *p, const KStmt *s)
+{
+    const char *guard = p->in_m && (s->vary & VARY_row) && !s->room ? print_row_guard(p) : "";
+    p->past_rows = s->room && p->in_m && print_row_guard(p)[0] && !p->shifted;
+    print_line(p, "%sstclip_%sv(%s, q%d, %d);", guard, stype(s->val->dt), pointer(p, s->buf, print_dim(p, s->at.off)), s->val->id, p->nv);
+    p->past_rows = false;
 }
 
 /* Where memory has room for it, a row past the end is stored like the others: without a test, at its own place. */

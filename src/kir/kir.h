@@ -33,7 +33,7 @@ struct KVal {
     bool ahead_half;                    /* at half the pace: only the first half of what lies there, a row, is fetched */
     bool half;                          /* load: half a vector, or pairs of neighbours all over it: half.c */
     bool held;                          /* load: of what an earlier loop over the row has stored, which lies in registers where LoopKernel.held serves */
-    bool saturate;
+    bool saturate;                      /* cast: to the range of the dtype; quantise: that is left to the store */
     bool weighs;                        /* exp: of what is not above 0, added to a 1 (stream.c) */
     bool rough;                         /* GPU: results of 16 bits are all that comes of it, so a few units in the last place more do no harm (rough.c) */
     uint8_t vary;

@@ -1,13 +1,13 @@
 /* Quantisation in lanes: round(x / step) + zero, kept within the range of a narrow integer, as one value (KV_quantise) with its numbers beside it (KV_quantum).
  *
- * A division takes as long as a dozen other operations. With r = 1 / step, rounded, and y = x r, one correction y + (x - y step) r, both by fused
- * multiply-adds, gives the rounded quotient, but for quotients that lie next to the middle between two floats (P. W. Markstein, IBM J. Res. Dev. 34,
- * 1990, wants y within one unit in the last place for that; this one may be half a unit further off). The whole number that it is rounded to can differ only
- * where such a quotient has k + 1/2 as a neighbour, and there are two of these for every k: all of them are tried here, and a step for which one
- * fails keeps its division. So the results are the same, bit for bit.
+ * A division takes as long as a dozen other operations. With r = 1 / step, rounded, and r' = 1 / step - r, rounded, the fused x r + (x r') is the rounded quotient
+ * but for quotients that lie next to the middle between two floats (N. Brisebarre, J.-M. Muller, S. K. Raina, IEEE Trans. Computers 53, 2004). The whole
+ * number that it is rounded to can differ only where such a quotient has k + 1/2 as a neighbour, and there are two of these for every k: all of them are tried here,
+ * and a step for which one fails keeps its division. So the results are the same, bit for bit.
  *
  * Rounding to a whole number is left to the conversion. x is held between the multiples of step at which the results end, a quarter further out, so the conversion
- * meets no number that is out of range; NaN gives 0. */
+ * meets no number that is out of range; NaN gives 0. Where the graph says that x is a number
+ * for which no conversion overflows (ir/reach.c), and the result is stored and nothing else, it is kept within the range by the store. */
 #include "kir/kir.h"
 #include <math.h>
 #include <string.h>
@@ -16,17 +16,26 @@
 static bool step_serves(float step, int64_t most)
 {
     if (!(step > 0x1p-100f && step < 0x1p100f)) return false;
-    float r = 1 / step;
+    float r = 1 / step, rest = fmaf(-r, step, 1) * r;
     for (int64_t k = 0; k <= most; k++) {
         float half = (float)k + 0.5f;
         for (int side = 0; side < 2; side++) {
             double middle = ((double)half + (double)nextafterf(half, side ? INFINITY : 0)) / 2;
             float x = (float)(middle * (double)step);        /* no other float has its quotient that near */
-            float y = x * r, better = fmaf(fmaf(-y, step, x), r, y), quotient = x / step;
+            float better = fmaf(x, r, x * rest), quotient = x / step;
             if (rintf(better) != rintf(quotient)) return false;
         }
     }
     return true;
+}
+
+static void count_stores(int *stores, const KBlock *b)
+{
+    for (int i = 0; i < b->stmt.n; i++) {
+        const KStmt *s = &b->stmt.at[i];
+        if (s->kind == KS_loop) count_stores(stores, s->loop->body);
+        if (s->kind == KS_store && s->how == COMBINE_set) stores[s->val->id]++;
+    }
 }
 
 void count_uses(int *uses, const KBlock *b)
@@ -63,7 +72,7 @@ static bool is_zero_point(const LoopKernel *k, const KVal *v, DType t, double lo
     return n && !n->rank && n->op == OP_cast && n->in[0]->dt == t && v->block == k->top;
 }
 
-typedef struct Quantise { const LoopKernel *k; int *uses; uint8_t *gone; KVal *x, *step, *zero; DType t; } Quantise;
+typedef struct Quantise { const LoopKernel *k; int *uses, *stores; uint8_t *gone; KVal *x, *step, *zero; DType t; bool near; } Quantise;      /* near: no conversion overflows */
 
 /* Takes the elementwise operation that v must be and that serves nothing else, with one operand at most that is the number c. */
 static KVal *taken(Quantise *q, KVal *v, Op op, const double *c)
@@ -99,6 +108,8 @@ static bool quantise_find(Quantise *q, KVal *v)
     part[3] = sum; part[4] = round; part[5] = div;
     for (int i = 0; i < 6; i++) if (part[i]) q->gone[part[i]->id] = 1;
     q->x = div->in[0]; q->step = div->in[1]; q->t = v->dt;
+    Reach reach = div->node ? node_reach(q->k->g, div->node) : (Reach){ 1, 0 };
+    q->near = reach_known(reach) && reach.hi < 0x1p30 && (reach.lo > -0x1p30 || v->dt == DT_u8);        /* what is too low for a conversion becomes the lowest integer */
     if (known && zero == 0) {
         q->zero = NULL;
         double none = 0;
@@ -132,6 +143,7 @@ static void quantise_walk(LoopKernel *k, Quantise *q, KBlock *b)
         v->kind = KV_quantise;
         v->nin = 2;
         v->in[0] = q->x;
+        v->saturate = q->near && !k->half && q->stores[v->id] == q->uses[v->id];
         v->in[1] = quantum_of(k, q);
     }
 }
@@ -150,9 +162,10 @@ static void drop_gone(KBlock *b, const uint8_t *gone)
 void quantise_choose(LoopKernel *k)
 {
     int n = k->nval;
-    Quantise q = { .k = k, .uses = NEWS(k->arena, int, n + 1), .gone = NEWS(k->arena, uint8_t, n + 1) };
+    Quantise q = { .k = k, .uses = NEWS(k->arena, int, n + 1), .stores = NEWS(k->arena, int, n + 1), .gone = NEWS(k->arena, uint8_t, n + 1) };
     count_uses(q.uses, k->top);
     count_uses(q.uses, k->body);
+    count_stores(q.stores, k->body);
     quantise_walk(k, &q, k->body);
     if (k->nval == n) return;
     uint8_t *gone = NEWS(k->arena, uint8_t, k->nval + 1);

@@ -142,6 +142,18 @@ static void test_shuffles(void **state)
     check_shuffle(12, 3, 6, 1);
 }
 
+/* The results, quantised again by steps of 2 and in part beyond the range: bytes without a sign, and with one. */
+static char *put_quantised(char *at, const Shape *s, int oh, int ow, const char *type, int zero, int low, int high)
+{
+    int n = s->n * s->m * oh * ow;
+    at += sprintf(at, "; %s[%d,%d,%d,%d] ", type, s->n, s->m, oh, ow);
+    for (int i = 0; i < n; i++) {
+        float v = rintf(out_c[i] / 2) + (float)zero;
+        at += sprintf(at, "%.0f ", v < (float)low ? (float)low : v > (float)high ? (float)high : v);
+    }
+    return at;
+}
+
 /* Quantised with powers of two, so that all is exact; x is 0 at z. The image comes as bytes with its channels last, or as floats with its channels first. */
 static void check_quantised(const Shape *s, int zero, bool floats)
 {
@@ -154,10 +166,11 @@ static void check_quantised(const Shape *s, int zero, bool floats)
     naive_conv(s, in_x, in_w, zero, out_c);
     char *at = model + sprintf(model, OPSET(18) "g (");
     at += floats ? sprintf(at, "float[%d,%d,%d,%d] p", s->n, s->c, s->h, s->w) : sprintf(at, "uint8[%d,%d,%d,%d] p", s->n, s->h, s->w, s->c);
-    at += sprintf(at, ") => (float[%d,%d,%d,%d] y) <float quarter = {0.25}, float half = {0.5}, uint8 z = {%d}, int8 wz = {0}, int8[%d,%d,%d,%d] w = {",
-                  s->n, s->m, oh, ow, zero, s->m, per, s->k, s->k);
+    at += sprintf(at, ") => (float[%d,%d,%d,%d] y, uint8[%d,%d,%d,%d] u, int8[%d,%d,%d,%d] i) <float quarter = {0.25}, float half = {0.5}, float two = {2}, uint8 z = {%d}, int8 wz = {0}, int8 iz = {-5},"
+                  " int8[%d,%d,%d,%d] w = {", s->n, s->m, oh, ow, s->n, s->m, oh, ow, s->n, s->m, oh, ow, zero, s->m, per, s->k, s->k);
     at = put_list(at, in_w, nw, ", ");
-    sprintf(at, "}> { q = %s x = DequantizeLinear(q, quarter, z) v = DequantizeLinear(w, half, wz) y = Conv<group = %d, strides = [%d, %d], pads = [%d, %d, %d, %d]>(x, v) }",
+    sprintf(at, "}> { q = %s x = DequantizeLinear(q, quarter, z) v = DequantizeLinear(w, half, wz) y = Conv<group = %d, strides = [%d, %d], pads = [%d, %d, %d, %d]>(x, v)"
+            " u = QuantizeLinear(y, two, z) i = QuantizeLinear(y, two, iz) }",
             floats ? "QuantizeLinear(p, quarter, z)" : "Transpose<perm = [0, 3, 1, 2]>(p)", s->group, s->stride, s->stride, s->pad, s->pad, s->pad, s->pad);
     int places = s->h * s->w;
     for (int i = 0; i < nx; i++) in_v[floats ? i : (i / (s->c * places) * places + i % places) * s->c + i / places % s->c] = floats ? (in_x[i] - zero) / 4 : in_x[i];
@@ -165,7 +178,9 @@ static void check_quantised(const Shape *s, int zero, bool floats)
     else at = input + sprintf(input, "u8[%d,%d,%d,%d] ", s->n, s->h, s->w, s->c);
     put_list(at, in_v, nx, " ");
     for (int i = 0; i < nc; i++) out_c[i] /= 8;
-    put_list(wanted + sprintf(wanted, "f32[%d,%d,%d,%d] ", s->n, s->m, oh, ow), out_c, nc, " ");
+    at = put_list(wanted + sprintf(wanted, "f32[%d,%d,%d,%d] ", s->n, s->m, oh, ow), out_c, nc, " ");
+    at = put_quantised(at, s, oh, ow, "u8", zero, 0, 255);
+    put_quantised(at, s, oh, ow, "i8", -5, -128, 127);
     trial_gives(model, input, wanted, 0);
 }
 
@@ -173,7 +188,7 @@ static void test_integers(void **state)
 {
     (void)state;
     static const Shape shape[] = { { 1, 8, 6, 9, 24, 3, 1, 1, 1, 0 }, { 2, 20, 5, 6, 17, 1, 1, 0, 1, 0 }, { 1, 5, 6, 6, 16, 3, 2, 1, 1, 0 }, { 1, 18, 7, 7, 18, 3, 1, 1, 18, 0 },
-                                   { 2, 3, 9, 70, 32, 3, 2, 1, 1, 0 } };
+                                   { 2, 3, 9, 70, 32, 3, 2, 1, 1, 0 }, { 1, 8, 3, 7, 48, 1, 1, 0, 1, 0 }, { 1, 12, 4, 6, 80, 1, 1, 0, 1, 0 }, { 1, 64, 9, 9, 64, 3, 1, 1, 64, 0 } };
     for (size_t i = 0; i < COUNT_OF(shape); i++)
         for (int zero = 0; zero < 256; zero += 127 + (zero > 0)) check_quantised(&shape[i], zero, i == 4 || (i == 0 && zero));
 }
