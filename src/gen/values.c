@@ -539,7 +539,7 @@ void print_val(Printer *p, const KVal *v)
     }
 }
 
-static void spread(Printer *p, const KVal *v)
+static void spread_one(Printer *p, const KVal *v)
 {
     if (p->spread[v->id] || v->kind == KV_const || v->kind == KV_valid || lanes(p, v->vary) || (v->vary & VARY_row) || (v->kind != KV_quantum && dtype_info[v->dt].compute != DT_f32)) return;
     if (v->kind == KV_quantum) print_line(p, "const quanta s%d = quanta_of(here(&v%d));", v->id, v->id);
@@ -550,7 +550,7 @@ static void spread(Printer *p, const KVal *v)
 void print_spread(Printer *p, const KStmt *s)
 {
     if (!lanes(p, s->vary) || s->kind != KS_val || p->k->half) return;
-    for (int i = 0; i < s->val->nin; i++) spread(p, s->val->in[i]);
+    for (int i = 0; i < s->val->nin; i++) spread_one(p, s->val->in[i]);
 }
 
 /* ---- stores ----------------------------------------------------------------------------------------------------------------------------- */
