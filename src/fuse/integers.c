@@ -162,7 +162,9 @@ static Node *on_integers(Graph *g, const Node *f, bool quads)
     if (v->zero) {
         Node *w_sum = few < 0 ? operand_sum(g, body, f, f->axes, rw->in[0], &rw->view) : operand_sum(g, body, f, f->axes, w->q, w->view);
         if (!w_sum) return NULL;
-        sum = g2(g, OP_sub, sum, g_cast(g, g2(g, OP_mul, w_sum, g_int(g, DT_i32, v->zero)), in));
+        Node *of = w_sum->op == OP_view && !w_sum->view.npred ? w_sum->in[0] : w_sum, *less = g2(g, OP_mul, of, g_int(g, DT_i32, -v->zero));      /* as small as it is: it is a constant */
+        if (of != w_sum) less = g_view(g, less, w_sum->rank, w_sum->dims, &w_sum->view);
+        sum = g2(g, OP_add, sum, g_cast(g, less, in));
     }
     Node *scale = g2(g, OP_mul, (Node *)v->scale, (Node *)w->scale);
     return g2(g, OP_mul, g_cast(g, sum, DT_f32), scale);

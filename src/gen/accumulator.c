@@ -52,10 +52,10 @@ const char *print_identity(Printer *p, const KFold *f)
 static bool nan_apart(const Printer *p, const KFold *f) { return !p->simt && !f->loose && f->own && !f->running && f->dt == DT_f32 && (f->kind == FOLD_max || f->kind == FOLD_min); }
 
 /* Its accumulators before the first element. */
-static void print_begin(Printer *p, const KFold *f)
+void print_begin(Printer *p, const KFold *f)
 {
     acc_each(p, f, true);
-    print_line(p, "%s = %s;", acc_name(p, f, "a"), print_identity(p, f));
+    print_line(p, "%s = %s;", acc_name(p, f, "a"), f->start ? print_operand_as(p, f->start, acc_vary(f)) : print_identity(p, f));
     if (is_arg(f)) print_line(p, "%s = %s;", acc_name(p, f, "x"), acc_vary(f) & VARY_lane ? "splat_i64v(0)" : "0");
     acc_each_end(p, f, true);
 }
@@ -111,7 +111,7 @@ void print_fold(Printer *p, const KFold *f)
     if (nan_apart(p, f)) print_line(p, "u16 nan%d%s = { 0 };", f->id, (acc_vary(f) & VARY_row) && p->k->mr > 1 ? arena_fmt(p->arena, "[%d]", p->k->mr) : "");
     print_line(p, "%s%s a%d%s;", print_held(f->dt), acc_suffix(p, f), f->id, acc_dims(p, f));
     if (is_arg(f)) print_line(p, "i64%s x%d%s;", acc_suffix(p, f), f->id, acc_dims(p, f));
-    print_begin(p, f);
+    if (!f->start) print_begin(p, f);
 }
 
 enum { FEW_SUMS = 8 };                   /* with more of them, the registers are for the accumulators */

@@ -68,7 +68,8 @@ static void escape_walk(Escape *x, const KBlock *b, int nv)
             x->p->k = was;
             if (!x->p->k->unit || s->loop->vector) seg = ++x->seg;       /* what is around a sum on the unit for tiles is one segment */
             break;
-        case KS_fold: case KS_skip: case KS_fetch: break;
+        case KS_fold: escape_use(x, s->fold->start, seg, s->fold->vary); break;
+        case KS_skip: case KS_fetch: break;
         }
         if (nv > 1 && ends_stage(x->p->k, s)) seg = ++x->seg;
     }
@@ -251,8 +252,9 @@ static void print_segment(Printer *p, const KBlock *b, int from, int to)
     bool rows = k->mr > 1 && b != k->top, vecs = p->lane && p->nv > 1;
     segment_open(p, b, from, to);
     if (!rows && !vecs) print_stmts(p, b, from, to);
-    else {
-        segment_shared(p, b, from, to);
+    else segment_shared(p, b, from, to);
+    for (int i = from; i < to; i++) if (b->stmt.at[i].kind == KS_fold && b->stmt.at[i].fold->start) print_begin(p, b->stmt.at[i].fold);
+    if (rows || vecs) {
         if (phase_any(p, b, from, to, VARY_row, VARY_row)) {
             p->rolled = is_long(p, b, from, to);
             for (int i = from; i < to && p->rolled; i++)

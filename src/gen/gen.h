@@ -138,7 +138,8 @@ const char *print_declare(Printer *p, const KVal *v);                    /* decl
 void print_look(Printer *p, const LoopKernel *k, const SimtWords *w, Text *names);
 Dim *look_state(const LoopKernel *k);
 /* accumulator.c */
-void print_fold(Printer *p, const KFold *f);                     /* declaration */
+void print_fold(Printer *p, const KFold *f);                     /* declaration, and what it begins with; where that is a value (KFold.start), behind that: */
+void print_begin(Printer *p, const KFold *f);
 bool loop_quick(const Printer *p, const KLoop *o);               /* Is it printed so that a NaN is lost, and once more for that case? */
 void print_again(Printer *p, const KBlock *b);                   /* the accumulators of a loop's body as they were before it */
 const char *print_identity(Printer *p, const KFold *f);          /* what an accumulator begins with */

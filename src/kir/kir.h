@@ -52,6 +52,7 @@ struct KFold {                          /* an accumulator, declared before its o
     KVal *power;                        /* or NULL: value is e to this and serves nothing else; it is at most 0, and 0 at one place of the row */
     KVal *index;                        /* arg folds: the position, i64 */
     KVal *result;
+    KVal *start;                        /* or NULL: what its accumulators begin with (start.c) */
     KLoop *loop, *own;                  /* outermost of its loops; the one of them that runs in lanes, or NULL */
     int id;
     bool loose;                         /* a maximum that need not keep NaN: loose.c */
@@ -283,6 +284,7 @@ void pivot_chunk(LoopKernel *k);
 enum { PIVOT_REACH = 40, PIVOT_NONE = 20 };                   /* e^40 times the longest row is far from too large; a pivot nearer to 0 is none */
 bool below_largest(const KVal *v);                            /* Is v, if it is a number, not above 0 because it is x minus the largest x of a row? */
 void count_uses(int *uses, const KBlock *b);                  /* how often each value is used, by id */
+void start_choose(LoopKernel *k);                             /* start.c: sums of integers that begin with what is added to them; after kernel_vary() */
 void quantise_choose(LoopKernel *k);                          /* quantise.c: quantisations in lanes, without a division; after kernel_vary() */
 Dim *kernel_scratch(const LoopKernel *k, int buf);                       /* byte offset in the thread's scratch; buf = buf.n: the whole size */
 /* May `out` share its memory with `in`? Proved when every read of in is at the very element that is written, and not after the write, and no element is

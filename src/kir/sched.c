@@ -430,6 +430,7 @@ void kernel_schedule(LoopKernel *k)
     if (k->pivoted) pivot_chunk(k);
     if (k->sub->kind != SUB_stream) { kernel_chunks(k); tile_loops(k); }
     kernel_vary(k);
+    if (k->lanes > 1 && k->sub->kind == SUB_dot) start_choose(k);
     if (k->lanes > 1) quantise_choose(k);
     kernel_measure(k);
     Dim *points = kernel_points(k);
