@@ -321,21 +321,17 @@ void print_bundle_fold(Printer *p, const KFold *f)
     else print_line(p, "union { %sv v; %s e[LANES]; } l%d;", t, t, f->id);
 }
 
-const char *print_lanes(Printer *p, const KFold *f)
+void print_bundle_put(Printer *p, const KFold *f, bool none)
 {
     bool infix;
     const char *op = print_fold_op(f->kind, f->dt, &infix), *e = NULL;
+    if (!bundle_folds(f)) { print_line(p, "l%d.e[m] = %s;", f->id, none ? "0" : over_lanes(p, f)); return; }
     for (int i = 0; i < f->own->nv; i++) {
         const char *x = arena_fmt(p->arena, "a%d[%d]", f->id, i);
         e = !e ? x : infix ? arena_fmt(p->arena, "(%s %s %s)", e, op, x) : arena_fmt(p->arena, "%s_%sv(%s, %s)", f->loose ? "loose_max" : op, print_held(f->dt), e, x);
     }
-    return nan_apart(p, f) ? arena_fmt(p->arena, "or_nan_f32v(%s, %s)", e, nan_name(p, f)) : e;
-}
-
-void print_bundle_put(Printer *p, const KFold *f, bool none)
-{
-    if (!bundle_folds(f)) print_line(p, "l%d.e[m] = %s;", f->id, none ? "0" : over_lanes(p, f));
-    else print_line(p, "l%d[ROW_AT(m)] = %s;", f->id, none ? arena_fmt(p->arena, "splat_%sv(0)", print_held(f->dt)) : print_lanes(p, f));
+    if (nan_apart(p, f)) e = arena_fmt(p->arena, "or_nan_f32v(%s, %s)", e, nan_name(p, f));
+    print_line(p, "l%d[ROW_AT(m)] = %s;", f->id, none ? arena_fmt(p->arena, "splat_%sv(0)", print_held(f->dt)) : e);
 }
 
 void print_finish(Printer *p, const KVal *v)
@@ -343,7 +339,7 @@ void print_finish(Printer *p, const KVal *v)
     const KFold *f = v->fold;
     DType t = f->node->dt;
     if (p->bundled && (f->vary & VARY_row)) {
-        const char *e = f == p->k->highest ? "highest" : p->k->pivoted && f->power ? "sums" : bundle_folds(f) ? arena_fmt(p->arena, "rows_%s_%sv(l%d)", f->loose ? "loose_max" : fold_name[f->kind], print_held(f->dt), f->id) : arena_fmt(p->arena, "l%d.v", f->id);
+        const char *e = f == p->k->highest ? "highest" : bundle_folds(f) ? arena_fmt(p->arena, "rows_%s_%sv(l%d)", f->loose ? "loose_max" : fold_name[f->kind], print_held(f->dt), f->id) : arena_fmt(p->arena, "l%d.v", f->id);
         print_assign(p, v, print_narrowed(p, t, e, v->vary));
         return;
     }

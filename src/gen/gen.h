@@ -145,7 +145,6 @@ void print_again(Printer *p, const KBlock *b);                   /* the accumula
 const char *print_identity(Printer *p, const KFold *f);          /* what an accumulator begins with */
 void print_update(Printer *p, const KStmt *s);
 void print_bundle_fold(Printer *p, const KFold *f);              /* room for what an accumulator of each row of a bundle comes to; */
-const char *print_lanes(Printer *p, const KFold *f);                /* its accumulators of a row as one vector */
 void print_bundle_put(Printer *p, const KFold *f, bool none);    /* that of row m; none: there is no such row */
 void print_finish(Printer *p, const KVal *v);                    /* its result */
 /* A running fold by a team, for one turn of its threads: a variable for this thread's value; its value; the fold, which leaves the whole in e0, e1 ... */

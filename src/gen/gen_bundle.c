@@ -1,11 +1,9 @@
 /* Rows in a bundle (kir/bundle.c): between the loops the row is what runs in lanes; each loop over a row stands in a loop over the rows.
  *
  * Inside that one the names of values are those of its row: numbers that hide the vectors with all rows' numbers. The last bundle may have fewer rows. With a pivot
- * (kir/exp.c) that loop is printed four times: for all rows, with one pivot, or with 0, and for those that lie far from it to find their maxima, and with these. The first
- * three are for rows as short as was said; longer ones are all done again, so that their sums are taken in chunks. */
+ * (kir/exp.c) that loop is printed three times: for all rows, with one pivot, or with 0, and for those that lie far from it, with their maxima. The first two are for rows
+ * as short as was said; longer ones are all done again, so that their sums are taken in chunks. */
 #include "gen/gen.h"
-
-#include <math.h>
 
 static void mark_val(const KVal *v, uint8_t *used)
 {
@@ -30,8 +28,7 @@ static void mark_block(const KBlock *b, uint8_t *used)
 static bool by_row(const KStmt *s) { return s->kind == KS_val && s->val->kind != KV_const && (s->val->vary & VARY_row); }
 static bool fold_of(const KStmt *s, const KLoop *o) { return s->kind == KS_fold && s->fold->loop == o; }
 
-/* The loop that is statement `at`, row after row; near: or NULL, all with that pivot, and its sums not in chunks; far: or NULL, for these rows only. Of the maxima of rows
- * that have one pivot only the largest is wanted. */
+/* The loop that is statement `at`, row after row; near: or NULL, all with that pivot, and its sums not in chunks; far: or NULL, for these rows only. */
 static void each_row(Printer *p, const KBlock *b, int at, const uint8_t *used, const char *near, const char *far)
 {
     const KLoop *o = b->stmt.at[at].loop;
@@ -48,11 +45,7 @@ static void each_row(Printer *p, const KBlock *b, int at, const uint8_t *used, c
     }
     for (int i = 0; i < at; i++) if (fold_of(&b->stmt.at[i], o)) print_fold(p, b->stmt.at[i].fold);
     print_loop(p, plain);
-    for (int i = 0; i < at; i++) {
-        if (!fold_of(&b->stmt.at[i], o)) continue;
-        if (near && !far && b->stmt.at[i].fold == p->k->highest) print_line(p, "top = loose_max_f32v(top, %s);", print_lanes(p, b->stmt.at[i].fold));
-        else print_bundle_put(p, b->stmt.at[i].fold, false);
-    }
+    for (int i = 0; i < at; i++) if (fold_of(&b->stmt.at[i], o)) print_bundle_put(p, b->stmt.at[i].fold, false);
     print_line(p, "}");
 }
 
@@ -68,7 +61,6 @@ static void bundle_loop(Printer *p, const KBlock *b, int at)
         if (t && used[s->val->id] && s->val != pivot) print_line(p, "union { %sv v; %s e[LANES]; } u%d_%d = { .v = v%d };", t, t, s->val->id, at, s->val->id);
     }
     if (pivot) {
-        print_line(p, "f32v top = splat_f32v(-INF);");
         print_line(p, "f32 near = number_f32(v%d[0]);", pivot->id);
         print_line(p, "if (near > -%d.0f && near < %d.0f) {", PIVOT_NONE, PIVOT_NONE);
         print_line(p, "near = 0;");
@@ -79,28 +71,20 @@ static void bundle_loop(Printer *p, const KBlock *b, int at)
         print_line(p, "}");
     } else each_row(p, b, at, used, NULL, NULL);
     for (int i = 0; i < at; i++) {
-        if (!fold_of(&b->stmt.at[i], o) || (pivot && b->stmt.at[i].fold == p->k->highest)) continue;
+        if (!fold_of(&b->stmt.at[i], o)) continue;
         print_line(p, "for (i64 m = rem; m < LANES; m++) {");
         print_bundle_put(p, b->stmt.at[i].fold, true);
         print_line(p, "}");
     }
     if (!pivot) return;
-    const KFold *max = p->k->highest, *sum = NULL;
-    for (int i = 0; i < o->body->stmt.n; i++) if (o->body->stmt.at[i].kind == KS_update && o->body->stmt.at[i].fold->power) sum = o->body->stmt.at[i].fold;
-    ASSERT(sum);
-    print_line(p, "f32v sums = rows_sum_f32v(l%d), highest = splat_f32v(near) + whole_log_f32v(sums);", sum->id);
+    print_line(p, "const f32v highest = rows_%smax_f32v(l%d);", p->k->highest->loose ? "loose_" : "", p->k->highest->id);
     print_line(p, "v%d = splat_f32v(near);", pivot->id);
-    const char *beyond = !o->chunk || (dim_is_const(o->extent) && o->extent->c <= o->chunk) ? "" : arena_fmt(p->arena, " || %s > %lld", print_dim(p, o->extent), (long long)o->chunk);
-    print_line(p, "union { i32v v; i32 e[LANES]; } far = { .v = ~(lt_f32v(splat_f32v(%gf), sums) & lt_f32v(sums, splat_f32v(%gf))) | (eq_f32v(sums, splat_f32v(1)) & eq_f32v(highest, splat_f32v(0))) };", exp(-PIVOT_REACH), exp(PIVOT_REACH));      /* of a maximum of 0 the sign is wanted */
-    print_line(p, "if (above_f32v(top, near + %d.0f)%s) far.v = splat_i32v(-1);", 2 * PIVOT_REACH, beyond);
+    const char *beyond = !o->chunk || (dim_is_const(o->extent) && o->extent->c <= o->chunk) ? "" : arena_fmt(p->arena, " | splat_i32v(-(%s > %lld))", print_dim(p, o->extent), (long long)o->chunk);
+    print_line(p, "union { i32v v; i32 e[LANES]; } far = { .v = lt_f32v(splat_f32v(near + %d.0f), highest) | lt_f32v(highest, splat_f32v(near - %d.0f))%s };", PIVOT_REACH, PIVOT_REACH, beyond);
     print_line(p, "if (__builtin_expect(anyv(far.v), 0)) {");
-    print_line(p, "for (int m = 0; m < LANES; m++) l%d[m] = highest;", max->id);
-    each_row(p, b, at, used, "near", "far.e");
-    print_line(p, "highest = sel_f32v(far.v, rows_%smax_f32v(l%d), highest);", max->loose ? "loose_" : "", max->id);
     print_line(p, "v%d = sel_f32v(far.v, atleast_f32v(highest, splat_f32v(%s)), v%d);", pivot->id, print_operand(p, pivot->in[1]), pivot->id);
     print_line(p, "union { f32v v; f32 e[LANES]; } u%d_%d = { .v = v%d };", pivot->id, at, pivot->id);
     each_row(p, b, at, used, NULL, "far.e");
-    print_line(p, "sums = sel_f32v(far.v, rows_sum_f32v(l%d), sums);", sum->id);
     print_line(p, "}");
 }
 

@@ -48,7 +48,7 @@ bool bundle_choose(LoopKernel *k)
 {
     KLoop *glance = NULL;
     int folds = 0;
-    if (!bundle_serves(k, k->pivoted) || (k->pivoted && !k->related)) return false;
+    if (!bundle_serves(k, k->pivoted)) return false;
     for (int i = 0; i < k->buf.n; i++) if (k->buf.at[i].scratch) return false;
     for (int i = 0; i < k->body->stmt.n; i++) {
         const KStmt *s = &k->body->stmt.at[i];

@@ -7,10 +7,9 @@
  * And such a sum needs no maximum that is known before: any pivot p near it serves, since the sum of e^(x - max) is that of e^(x - p) times e^(p - max), and floats
  * have the same digits everywhere. So rows that are not short are read once: p is the largest of the row's first elements; the loop that adds up also finds
  * the maximum; and after each chunk whose maximum lies more than PIVOT_REACH above p, it becomes p, the sum so far is scaled, and that chunk is done again.
- * In a bundle of rows (bundle.c) all have one pivot, that of the first row's elements, and no row asks meanwhile whether it serves: behind the loop all sums are at hand, a
- * lane for each, and rows whose sum is further from 1 than e^PIVOT_REACH, on either side, are done again with their maximum as the pivot. Where that of the first row's
- * elements is within PIVOT_NONE of 0, it is 0: then nothing is subtracted, and no row waits for it. That needs no maximum of any row, only that none of them all is so large
- * that a power overflows. What the maximum is for besides (log-sum-exp is its sum with the logarithm) is served as well by any number near the logarithm of the sum. */
+ * In a bundle of rows (bundle.c) all have one pivot, that of the first row's elements, and no row asks meanwhile whether it serves: behind the loop all maxima are at hand, a
+ * lane for each, and rows whose maximum lies further from the pivot than that, on either side, are done again with their maximum as the pivot. Where that of the first row's
+ * elements is within PIVOT_NONE of 0, it is 0: then nothing is subtracted, and no row waits for it. */
 #include "kir/kir.h"
 #include <float.h>
 
@@ -84,24 +83,6 @@ static KFold *single_sum(const KLoop *o)
     return f && f->loop == o && f->dt == DT_f32 && f->node->dt == DT_f32 ? f : NULL;
 }
 
-/* Does v, a maximum, only serve to be added to the logarithm of the sum, or, taken away from something, to have that taken away as well? */
-static bool only_relates(const LoopKernel *k, const KVal *v, const KVal *total)
-{
-    const KBlock *b = k->body;
-    const KVal *log = NULL;
-    int *uses = NEWS(k->arena, int, k->nval + 1), served = 1;        /* in the loop */
-    count_uses(uses, k->top);
-    count_uses(uses, b);
-    for (int i = 0; i < b->stmt.n; i++) {
-        const KVal *x = b->stmt.at[i].kind == KS_val ? b->stmt.at[i].val : NULL;
-        if (!x || x->kind != KV_ew || x->dt != DT_f32) continue;
-        if (x->op == OP_log && x->in[0] == total) log = x;
-        if (x->op == OP_add && log && ((x->in[0] == v && x->in[1] == log) || (x->in[0] == log && x->in[1] == v))) served++;
-        if (x->op == OP_sub && log && x->in[1] == log && x->in[0]->kind == KV_ew && x->in[0]->op == OP_sub && x->in[0]->in[1] == v && x->in[0]->in[0] != v && uses[x->in[0]->id] == 1) served++;
-    }
-    return log && uses[total->id] == 1 && served == uses[v->id];
-}
-
 bool kernel_pivot(LoopKernel *k)
 {
     KBlock *b = k->body;
@@ -115,10 +96,8 @@ bool kernel_pivot(LoopKernel *k)
     if (to < 0) return false;
     KLoop *first = b->stmt.at[at].loop, *sums = b->stmt.at[to].loop;
     KFold *max = single_sum(first), *sum = single_sum(sums);
-    if (!max || !sum || !sum->power || first->var != sums->var || first->extent != sums->extent) return false;
+    if (!max || !sum || !sum->power || first->var != sums->var || first->extent != sums->extent || dim_hint(k->g, first->extent) <= (bundle_serves(k, true) ? 0 : PIVOT_LEAST)) return false;
     KVal *less = sum->power, *largest = less->in[1], *total = sum->result;
-    bool related = only_relates(k, largest, total);
-    if (dim_hint(k->g, first->extent) <= (related && bundle_serves(k, true) ? 0 : PIVOT_LEAST)) return false;
     int *uses = NEWS(k->arena, int, k->nval + 1);
     count_uses(uses, k->top);
     count_uses(uses, sums->body);
@@ -149,12 +128,12 @@ bool kernel_pivot(LoopKernel *k)
         vec_push(k->arena, &b->stmt, ((KStmt){ .kind = KS_val, .val = largest }));
         sum->result = add_val(k, b, (KVal){ .kind = KV_fold, .fold = sum, .node = sum->node });
         KVal *factor = add_ew(k, b, OP_exp, add_ew(k, b, OP_sub, k->pivot, largest), NULL);
-        KVal *product = add_ew(k, b, OP_mul, sum->result, factor), *nan = add_ew(k, b, OP_sub, largest, largest);
+        KVal *one = add_val(k, k->top, (KVal){ .kind = KV_const, .imm.f = 1 });           /* that of the maximum itself: roundings leave no sum below it, and so no logarithm below 0 */
+        KVal *product = add_ew(k, b, OP_max, add_ew(k, b, OP_mul, sum->result, factor), one), *nan = add_ew(k, b, OP_sub, largest, largest);
         *total = (KVal){ .kind = KV_ew, .op = OP_add, .dt = DT_f32, .id = total->id, .nin = 2, .in = { product, nan }, .block = b, .node = total->node };       /* where the maximum is no number: NaN */
     }
     k->pivoted = sums;
     k->highest = max;
-    k->related = related;
     return true;
 }
 

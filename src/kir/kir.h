@@ -137,7 +137,6 @@ typedef struct LoopKernel {
     bool stream;                        /* stores pass the caches by */
     KLoop *late, *during;               /* the last loop of a point runs during that loop of the next one; or NULL */
     KVal *pivot; KLoop *pivoted; const KFold *highest;      /* or NULL: what that loop takes away from x before exp, the loop, and its maximum, above which the pivot may not lie far below: exp.c */
-    bool related;                       /* that maximum may be any number near the logarithm of the sum */
     KBlock *top, *body;                 /* before the parallel loop; in it */
     const char *note;                   /* SUB_stream: which part of the axis is visited, or NULL */
     int nval, nfold;

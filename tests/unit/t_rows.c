@@ -382,10 +382,11 @@ static void bundles(void **state)
 /* Sums of e^(x - max) whose terms serve nothing else, and their logarithm: rows that are short, and ones that are read once, with a pivot that has to follow the
  * maximum: upwards step by step, from -inf, to inf, far up at once, never; and with NaN before and after it. */
 static int64_t sum_length;
-static bool sum_wanted;                    /* as a result of its own; else rows in bundles need no maximum */
+static bool sum_peaks;                     /* one number of each row is far above the others */
 enum { SUM_KINDS = 37, SUM_ROWS = 101 };   /* enough for bundles, the last one not full, and each kind after different ones */
 static float sum_sample(int row, int64_t j, int64_t n, float x)
 {
+    if (sum_peaks) return j == row % n ? 20 + x : x;
     bool last = j == n - 1;
     switch (row % SUM_KINDS) {
     case 1: return x + 50 * (float)(j / 700);
@@ -423,8 +424,8 @@ static void sum_run(Ctx *cx, void *arg)
     float *in = b->in[0].data;
     for (int i = 0; i < SUM_ROWS; i++) for (int64_t j = 0; j < sum_length; j++) in[i * sum_length + j] = sum_sample(i, j, sum_length, in[i * sum_length + j]);
     Node *m = g_fold(g, FOLD_max, x, 2, true), *s = g_fold(g, FOLD_sum, g1(g, OP_exp, g2(g, OP_sub, x, m)), 2, true);
+    output(b, s);
     output(b, g2(g, OP_add, m, g1(g, OP_log, s)));
-    if (sum_wanted) output(b, s);
     Tensor got[2] = { { 0 } };
     run_fused(cx, b, got);
     for (int i = 0; i < SUM_ROWS; i++) {
@@ -432,10 +433,11 @@ static void sum_run(Ctx *cx, void *arg)
         double max = -INFINITY, sum = 0;
         for (int64_t j = 0; j < sum_length; j++) max = isnan(max) || isnan(p[j]) ? NAN : fmax(max, p[j]);
         for (int64_t j = 0; j < sum_length; j++) sum += exp(p[j] - max);
-        double want[2] = { max + log(sum), sum };
-        for (int k = 0; k < 1 + sum_wanted; k++) {
+        double want[2] = { sum, max + log(sum) };
+        for (int k = 0; k < 2; k++) {
             double is = ((const float *)got[k].data)[i];
-            if (isnan(want[k]) ? !isnan(is) : !(fabs(is - want[k]) <= 4e-6 * fabs(want[k]))) fail_msg("length %d, row %d: %s %.9g, wanted %.9g", (int)sum_length, i, k ? "sum" : "logarithm", is, want[k]);
+            if (!k && is < 1) fail_msg("length %d, row %d: the sum is %.9g, less than that of the maximum alone", (int)sum_length, i, is);
+            if (isnan(want[k]) ? !isnan(is) : !(fabs(is - want[k]) <= 4e-6 * fabs(want[k]))) fail_msg("length %d, row %d: %s %.9g, wanted %.9g", (int)sum_length, i, k ? "logarithm" : "sum", is, want[k]);
         }
     }
     arena_free(b->a);
@@ -448,7 +450,8 @@ static void sums_of_powers(void **state)
     for (size_t i = 0; i < 2 * COUNT_OF(lengths); i++) {
         Bench b = { .dev = d, .cx = &d->cx };
         sum_length = lengths[i / 2];
-        sum_wanted = i % 2;
+        sum_peaks = i % 2;
+        if (sum_peaks && sum_length > 1025) continue;       /* what float32 adds to a 1 one after the other is lost there */
         if (guard_call(&d->cx, sum_run, &b) != E_OK) fail_msg("%s", d->cx.text);
     }
 }
