@@ -142,13 +142,13 @@ static void test_shuffles(void **state)
     check_shuffle(12, 3, 6, 1);
 }
 
-/* The results, quantised again by steps of 2 and in part beyond the range: bytes without a sign, and with one. */
-static char *put_quantised(char *at, const Shape *s, int oh, int ow, const char *type, int zero, int low, int high)
+/* The results, quantised again and in part beyond the range: bytes without a sign, and with one. */
+static char *put_quantised(char *at, const Shape *s, int oh, int ow, const char *type, int zero, int low, int high, float step)
 {
     int n = s->n * s->m * oh * ow;
     at += sprintf(at, "; %s[%d,%d,%d,%d] ", type, s->n, s->m, oh, ow);
     for (int i = 0; i < n; i++) {
-        float v = rintf(out_c[i] / 2) + (float)zero;
+        float v = rintf((float)out_c[i] / step) + (float)zero;
         at += sprintf(at, "%.0f ", v < (float)low ? (float)low : v > (float)high ? (float)high : v);
     }
     return at;
@@ -166,11 +166,11 @@ static void check_quantised(const Shape *s, int zero, bool floats)
     naive_conv(s, in_x, in_w, zero, out_c);
     char *at = model + sprintf(model, OPSET(18) "g (");
     at += floats ? sprintf(at, "float[%d,%d,%d,%d] p", s->n, s->c, s->h, s->w) : sprintf(at, "uint8[%d,%d,%d,%d] p", s->n, s->h, s->w, s->c);
-    at += sprintf(at, ") => (float[%d,%d,%d,%d] y, uint8[%d,%d,%d,%d] u, int8[%d,%d,%d,%d] i) <float quarter = {0.25}, float half = {0.5}, float two = {2}, uint8 z = {%d}, int8 wz = {0}, int8 iz = {-5},"
-                  " int8[%d,%d,%d,%d] w = {", s->n, s->m, oh, ow, s->n, s->m, oh, ow, s->n, s->m, oh, ow, zero, s->m, per, s->k, s->k);
+    at += sprintf(at, ") => (float[%d,%d,%d,%d] y, uint8[%d,%d,%d,%d] u, int8[%d,%d,%d,%d] i, uint8[%d,%d,%d,%d] f) <float quarter = {0.25}, float half = {0.5}, float two = {2}, float one = {1}, float tiny = {9.5367431640625e-07}, uint8 z = {%d}, int8 wz = {0}, int8 iz = {-5},"
+                  " int8[%d,%d,%d,%d] w = {", s->n, s->m, oh, ow, s->n, s->m, oh, ow, s->n, s->m, oh, ow, s->n, s->m, oh, ow, zero, s->m, per, s->k, s->k);
     at = put_list(at, in_w, nw, ", ");
     sprintf(at, "}> { q = %s x = DequantizeLinear(q, quarter, z) v = DequantizeLinear(w, half, wz) y = Conv<group = %d, strides = [%d, %d], pads = [%d, %d, %d, %d]>(x, v)"
-            " u = QuantizeLinear(y, two, z) i = QuantizeLinear(y, two, iz) }",
+            " u = QuantizeLinear(y, two, z) i = QuantizeLinear(y, two, iz) b = Min(y, one) f = QuantizeLinear(b, tiny, z) }",
             floats ? "QuantizeLinear(p, quarter, z)" : "Transpose<perm = [0, 3, 1, 2]>(p)", s->group, s->stride, s->stride, s->pad, s->pad, s->pad, s->pad);
     int places = s->h * s->w;
     for (int i = 0; i < nx; i++) in_v[floats ? i : (i / (s->c * places) * places + i % places) * s->c + i / places % s->c] = floats ? (in_x[i] - zero) / 4 : in_x[i];
@@ -179,8 +179,10 @@ static void check_quantised(const Shape *s, int zero, bool floats)
     put_list(at, in_v, nx, " ");
     for (int i = 0; i < nc; i++) out_c[i] /= 8;
     at = put_list(wanted + sprintf(wanted, "f32[%d,%d,%d,%d] ", s->n, s->m, oh, ow), out_c, nc, " ");
-    at = put_quantised(at, s, oh, ow, "u8", zero, 0, 255);
-    put_quantised(at, s, oh, ow, "i8", -5, -128, 127);
+    at = put_quantised(at, s, oh, ow, "u8", zero, 0, 255, 2);
+    at = put_quantised(at, s, oh, ow, "i8", -5, -128, 127, 2);
+    for (int i = 0; i < nc; i++) out_c[i] = fmin(out_c[i], 1);
+    put_quantised(at, s, oh, ow, "u8", zero, 0, 255, 0x1p-20f);     /* far below what 32 bits hold, but not above */
     trial_gives(model, input, wanted, 0);
 }
 
